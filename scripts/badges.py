@@ -1,8 +1,8 @@
-"""Write the badges in README.md, which open the first example in Colab and on Binder, from the project's address.
+"""Write the badges in README.md, which open the first example in Colab, on Kaggle, and on Binder.
 
 .venv/bin/python scripts/badges.py
 
-The address is `Repository` of `[project.urls]` in pyproject.toml, and nothing else names it.
+They are made from the project's address. It is `Repository` of `[project.urls]` in pyproject.toml, and nothing else names it.
 """
 
 import re
@@ -15,14 +15,15 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLE = "examples/01_first_launch.ipynb"
 BLOCK = re.compile(r"(?<=<!-- badges -->\n).*?(?=<!-- end of badges -->)", re.DOTALL)
 NO_ADDRESS = (
-    "*Open in Colab* and *launch Binder* will stand here once the project has a "
+    "*Open in Colab*, *Open in Kaggle*, and *launch Binder* will stand here once the project has a "
     "[public address](CONTRIBUTING.md#a-public-address).\n"
 )
 BADGES = """\
 [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab}/github/{name}/blob/main/{example})
+[![Open in Kaggle](https://kaggle.com/static/images/open-in-kaggle.svg)]({kaggle}https://github.com/{name}/blob/main/{example})
 [![launch Binder](https://mybinder.org/badge_logo.svg)]({binder}/v2/gh/{name}/main?labpath={quoted})
 
-On Colab, first run `%pip install "notebook-accel @ git+https://github.com/{name}"` in a cell.
+On Colab and Kaggle, first run `%pip install "notebook-accel @ git+https://github.com/{name}"` in a cell.
 """
 
 
@@ -55,6 +56,7 @@ def badges(address: str) -> str:
         raise ValueError(f"{address!r} is not https://github.com/OWNER/NAME; Colab opens notebooks from there alone")
     return BADGES.format(
         colab="https://colab.research.google.com",
+        kaggle="https://kaggle.com/kernels/welcome?src=",
         binder="https://mybinder.org",
         name=found[1],
         example=EXAMPLE,

@@ -19,9 +19,10 @@ def test_the_readme_has_the_badges_of_the_projects_address() -> None:
 def test_badges_lead_to_files_of_the_repository() -> None:
     text = badges.badges("https://github.com/an-owner/a.name.git")
     places = re.findall(r"/an-owner/a\.name/(?:blob/main/|main\?labpath=)([^)]+)", text)
-    assert len(places) == 2
+    assert len(places) == 3
     assert all((ROOT / unquote(place)).is_file() for place in places)
     assert (ROOT / "binder" / "requirements.txt").is_file()
+    assert "https://kaggle.com/kernels/welcome?src=https://github.com/an-owner/a.name/blob/main/examples/" in text
     assert 'git+https://github.com/an-owner/a.name"' in text
 
 

@@ -125,15 +125,27 @@ def _warnings(job: Job) -> str:
 def _metrics(job: Job) -> str:
     """The metrics: drawn with characters while the job runs, since pictures would flicker, and as charts at the end."""
     live = not job.status.ended
-    drawn = []
     names = progress.metric_names(job)
-    for name in names[:_MOST_METRICS]:
-        drawing = progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS)
-        drawn.append(_spark(drawing) if live else _chart(drawing))
-    left_out = progress.left_out(names, _MOST_METRICS)
+    drawings = [progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS) for name in names]
+    courses = [each for each in drawings if live or not _is_single(each)]
+    drawn = [_spark(each) if live else _chart(each) for each in courses[:_MOST_METRICS]]
+    left_out = progress.left_out([each.name for each in courses], _MOST_METRICS)
     if left_out:
         drawn.append(element("div", left_out))
+    drawn += [_value(each) for each in drawings if each not in courses]
     return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
+
+
+def _is_single(drawing: Drawing) -> bool:
+    """Whether it has the values of one step, such as a time that is reported at the end: its chart would be a dot."""
+    return drawing.first is not None and drawing.last is not None and drawing.first.first == drawing.last.last
+
+
+def _value(drawing: Drawing) -> str:
+    found = metric_text(drawing)
+    facts = [*([found.range] if found.range else []), *found.facts]
+    now, rest = element("b", text(found.now)), element("span", text(", ".join(facts)), "font-size:90%")
+    return element("div", f"{text(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
 
 
 def _spark(drawing: Drawing) -> str:

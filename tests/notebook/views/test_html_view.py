@@ -113,7 +113,8 @@ def a_hostile_job(size: int, *, ended: bool) -> Job:
         job.apply(rank, Hello(1, f"{_HOSTILE}{rank % 2}"))
         job.apply(rank, PhaseChanged(Phase.WAITING, _HOSTILE))
         job.apply(rank, Bar(0, n=1, total=2, description=_HOSTILE, postfix=_HOSTILE, unit=_HOSTILE, rate=1.0))
-        job.apply(rank, Metrics({_HOSTILE: 1.0 + rank}, 1))
+        job.apply(rank, Metrics({_HOSTILE: 1.0 + rank, f"{_HOSTILE}, once": 1.0}, 1))
+        job.apply(rank, Metrics({_HOSTILE: 2.0 + rank}, 2))
     frames = [Frame(_HOSTILE, 7, _HOSTILE, _HOSTILE)]
     places = [Location(rank, Phase.WAITING, _HOSTILE, _HOSTILE, frames) for rank in range(size)]
     job.apply(None, Stalled(places, since=job.started))
@@ -137,6 +138,7 @@ def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool)
     if ended:
         assert _HOSTILE in titles  # the name above a chart
         assert all(words.startswith(f"{_HOSTILE}: ") for words in found.attributes["alt"])
+        assert any(words.startswith(f"{_HOSTILE}, once: ") for words in titles)
 
 
 def test_a_page_shows_each_rank() -> None:
@@ -169,11 +171,21 @@ def test_a_grid_stays_small() -> None:
 @pytest.mark.parametrize("ended", [False, True])
 def test_metrics_without_a_chart_are_counted(ended: bool) -> None:
     job = a_job(2, ended=ended)
-    job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
+    for step in (1, 2):
+        job.apply(0, Metrics({f"m{number}": 1.0 for number in range(20)}, step))
     names = job.charts.names
     for shown, drawn in ((12, html_page.draw(job)), (8, describe.describe(job))):
         assert f"and {len(names) - shown} more; job.metrics has them all" in drawn
     assert "more; job.metrics" not in html_page.draw(a_job(2, ended=ended))
+
+
+def test_a_metric_that_was_reported_once_is_a_line_and_takes_no_place_of_a_chart() -> None:
+    job = a_job(2, ended=True)
+    job.apply(0, Metrics({f"once/{number}": number + 0.5 for number in range(20)}, 1))
+    drawn = html_page.draw(job)
+    assert drawn.count("<img") == html_page.draw(a_job(2, ended=True)).count("<img")
+    assert "more; job.metrics" not in drawn
+    assert re.search(r"once/19 <b[^>]*>19.5</b>", drawn)
 
 
 def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
