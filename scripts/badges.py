@@ -2,7 +2,7 @@
 
 .venv/bin/python scripts/badges.py
 
-They are made from the project's address. It is `Repository` of `[project.urls]` in pyproject.toml, and nothing else names it.
+They are made from the project's address, `Repository` of `[project.urls]` in pyproject.toml. Nothing else names it.
 """
 
 import re
