@@ -143,7 +143,9 @@ def _is_single(drawing: Drawing) -> bool:
 
 def _value(drawing: Drawing) -> str:
     found = metric_text(drawing)
-    facts = [*([found.range] if found.range else []), *found.facts]
+    facts = [*([found.range] if found.range else []), found.facts[0].removeprefix("last ")]
+    if drawing.nan + drawing.infinite:
+        facts.append(found.facts[-1])
     now, rest = element("b", text(found.now)), element("span", text(", ".join(facts)), "font-size:90%")
     return element("div", f"{text(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
 

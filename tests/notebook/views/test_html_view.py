@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
@@ -185,7 +186,17 @@ def test_a_metric_that_was_reported_once_is_a_line_and_takes_no_place_of_a_chart
     drawn = html_page.draw(job)
     assert drawn.count("<img") == html_page.draw(a_job(2, ended=True)).count("<img")
     assert "more; job.metrics" not in drawn
-    assert re.search(r"once/19 <b[^>]*>19.5</b>", drawn)
+    assert re.search(r"once/19 <b[^>]*>19.5</b> <span[^>]*>at step 1</span>", drawn)
+
+
+def test_ranks_whose_values_are_written_the_same_have_no_range() -> None:
+    job = a_job(2, ended=True)
+    for rank in (0, 1):
+        job.apply(rank, Metrics({"seconds": 19.87001 + rank / 1e5, "apart": rank, "odd": math.nan}, 1))
+    drawn = html_page.draw(job)
+    assert "0 to 1 over ranks, at step 1" in drawn
+    assert "2 NaN, first at step 1" in drawn
+    assert "19.87 to 19.87" not in drawn
 
 
 def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:

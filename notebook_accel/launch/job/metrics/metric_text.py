@@ -34,7 +34,8 @@ def metric_text(drawing: Drawing) -> MetricText:
     last, first = drawing.last, drawing.first
     if first is None or last is None:
         return MetricText("…", "", [])
-    spread = f"{value(last.low)} to {value(last.high)} over ranks" if last.low < last.high else ""
+    low, high = value(last.low), value(last.high)
+    spread = f"{low} to {high} over ranks" if low != high else ""
     facts = [f"last {_at(drawing, last.last)}"]
     if first.first != last.last:
         facts.append(f"first {_stated(drawing, Place(first.mean, first.first))}")
