@@ -21,7 +21,7 @@ from tests.documents import blocks
 from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]
-FIRST = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+FIRST = [ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "hosted-notebooks.md"]
 """Where nobody should have to know what the machine has: no launch names a number, nor a device."""
 OTHERS = [path for path in sorted((ROOT / "examples").glob("*.ipynb")) if not path.stem.startswith("08_")]
 """08 is of two machines."""
@@ -63,7 +63,7 @@ def planned(asked: dict[str, Any], gpus: int) -> Plan:
 
 
 @pytest.mark.parametrize("gpus", MACHINES)
-@pytest.mark.parametrize("page", [*FIRST[:2], *OTHERS], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*FIRST[:3], *OTHERS], ids=lambda page: page.stem)
 def test_each_launch_fits_the_machine(page: Path, gpus: int) -> None:
     found = launches(page)
     assert found, "it launches nothing"
