@@ -12,7 +12,8 @@ const stage = "stage"; // always the same, since the builder makes names of it
 rmSync(stage, { recursive: true, force: true });
 await build({
   entryPoints: ["src/index.ts"],
-  outfile: `${stage}/lib/index.js`,
+  outdir: `${stage}/lib`,
+  splitting: true, // what is imported later is loaded later
   bundle: true,
   format: "esm",
   target: ["es2022"],

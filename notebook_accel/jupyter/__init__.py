@@ -5,6 +5,7 @@
     reader/           ─ what runs there: reads jobs from disk, and devices
     job_model.py      ─ what the browser gets about jobs
     comparison_model.py ─ what the browser gets to compare runs
+    panel_update.py   ─ what the browser gets for the panel of a job in a tab
     device_model.py   ─ what the browser gets about devices
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not

@@ -3,6 +3,7 @@
     GET    /notebook-accel/jobs          the user's last jobs: a `JobListing`
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
+    POST   /notebook-accel/jobs/ID/panel what is new in a panel of a job, which may have requests: a `PanelUpdate`
     DELETE /notebook-accel/jobs/ID       removes a job that has ended
     GET    /notebook-accel/comparison?job=ID&job=ID&metric=NAME  a metric of several jobs: a `Comparison`
     GET    /notebook-accel/devices       the devices of this machine: a `DeviceListing`
@@ -23,6 +24,8 @@ from tornado import web
 from notebook_accel.jupyter.reader_process import ReaderProcess
 
 _ID = r"([0-9a-f]{6})"
+_MOST_BYTES = 2**20
+"""The most bytes of a panel's requests."""
 
 
 @cache
@@ -77,6 +80,23 @@ class StopHandler(_Handler):
         await self._relay("stop", job_id=job_id)
 
 
+class PanelHandler(_Handler):
+    """A panel of one job, in a tab."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def post(self, job_id: str) -> None:
+        if len(self.request.body) > _MOST_BYTES:
+            raise web.HTTPError(413, "the requests of a panel are too long")
+        match self.get_json_body():
+            case {"panel": str(panel), "seq": int(seq), "messages": [*messages]}:
+                await self._relay("panel", job_id=job_id, panel=panel, seq=seq, messages=messages)
+            case _:
+                raise web.HTTPError(400, "a panel sends its name, the number of its last update, and its messages")
+
+
 class ComparisonHandler(_Handler):
     """A metric of several jobs."""
 
@@ -112,6 +132,7 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
         (below("jobs"), ListHandler),
         (below("jobs", _ID), JobHandler),
         (below("jobs", _ID, "stop"), StopHandler),
+        (below("jobs", _ID, "panel"), PanelHandler),
         (below("comparison"), ComparisonHandler),
         (below("devices"), DevicesHandler),
     ]

@@ -9,5 +9,6 @@ charts/        ─ draws metrics, and answers charts that are enlarged
 controls/      ─ pauses, saves, ends, tunes, and inspects a training
 logs/          ─ answers logs that are open
 
-It knows neither how the state reaches the browser nor where the job runs: `notebook/views/` sends it from the kernel.
+It knows neither how the state reaches the browser nor where the job runs: `notebook/views/` sends it from the kernel,
+and `jupyter/reader/` from the job's journal.
 """

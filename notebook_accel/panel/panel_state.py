@@ -99,6 +99,16 @@ class StateMaker:
         """
         return self._details.reply(at_once=at_once) or self._logs.reply(at_once=at_once)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is being made, so that `reply` soon returns it."""
+        return self._details.is_answering or self._logs.is_answering
+
+    @property
+    def has_results_to_come(self) -> bool:
+        """Whether something is being made that `take_results` will yield."""
+        return self._controls.is_inspecting
+
     def take_results(self) -> Iterator[object]:
         """Yields what the panel has requested to be shown below it, as soon as it is ready."""
         return self._controls.take_results()

@@ -14,6 +14,7 @@ TRAIN = """
 def train():
     for epoch in tqdm(range(4), desc="epoch"):
         report(loss=1 / (1 + epoch), step=epoch)
+        print("epoch", epoch, "begins")
         wait_for(f"epoch {epoch}")
 """
 FAIL = """
@@ -48,7 +49,7 @@ def jobs(page: Page) -> Locator:
 
 
 @pytest.mark.front_ends
-def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, front_end: str) -> None:
+def test_the_sidebar_shows_jobs_live_opens_stops_attaches_and_deletes(page: Page, front_end: str) -> None:
     """Long: it launches two jobs, and looks at it in each theme."""
     page.run(TRAIN + FAIL)
     page.run("job = notebook_launcher(train, num_processes=2, device='cpu', block=False)")
@@ -68,6 +69,7 @@ def test_the_sidebar_shows_jobs_live_and_stops_attaches_and_deletes(page: Page, 
     if front_end == "lab":
         expect(page.tab.locator("#jp-main-statusbar")).to_contain_text("50%")
     page.screenshot("running")
+    open_panel(page, running, front_end)
 
     running.get_by_role("button", name="Attach").click()
     expect(page.last.output.locator("..").locator("..")).to_contain_text("attach(")
@@ -120,6 +122,30 @@ def test_a_training_is_resumed_below_its_cell_and_from_the_sidebar(page: Page) -
     page.screenshot("inserted")
 
 
+def open_panel(page: Page, running: Locator, front_end: str) -> None:
+    """Opens the panel of the job that runs, and closes it when it has gone on."""
+    running.get_by_role("button", name="Open").click()
+    tab = page.tab.locator(".na-lab-job-tab")
+    row = tab.locator(".na-row").nth(1)
+    expect(row).to_contain_text("50%")
+    row.get_by_role("button", name="Details of rank 1").press("Enter")
+    log = tab.get_by_role("log", name="Lines of rank 1")
+    expect(log).to_contain_text("epoch 2 begins")
+    tab.get_by_role("button", name="Enlarge loss").click()
+    expect(tab.get_by_role("button", name="Each rank")).to_be_visible()
+    page.open_gate("epoch 2")
+    expect(row).to_contain_text("75%")
+    expect(log).to_contain_text("epoch 3 begins")
+    page.screenshot("panel")
+    found = Axe().run(page.tab, context=".na-lab-job-tab")
+    assert not found.violations_count, found.generate_report()
+    if front_end == "lab":
+        page.tab.locator(".lm-TabBar-tab", has_text="train()").locator(".lm-TabBar-tabCloseIcon").click()
+    else:
+        page.tab.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()
+    expect(tab).to_have_count(0)
+
+
 def compare(page: Page, sidebar: Locator, front_end: str) -> None:
     """Compares the last two jobs, `fail` and `train`, and closes the tab."""
     button = sidebar.get_by_role("button", name="Compare")
@@ -140,7 +166,7 @@ def compare(page: Page, sidebar: Locator, front_end: str) -> None:
     if front_end == "lab":
         page.tab.locator(".lm-TabBar-tab", has_text="Compare 2 jobs").locator(".lm-TabBar-tabCloseIcon").click()
     else:
-        page.tab.get_by_role("dialog").get_by_role("button", name="Close").click()
+        page.tab.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()
     expect(tab).to_have_count(0)
 
 

@@ -34,10 +34,13 @@ def server(state: Path) -> Iterator[Server]:
         yield found
 
 
-def ask(server: Server, method: str, path: str = "", what: str = "jobs", **headers: str) -> tuple[int, Any]:
+def ask(
+    server: Server, method: str, path: str = "", what: str = "jobs", *, body: bytes | None = None, **headers: str
+) -> tuple[int, Any]:
     """The status and the body of an answer; by default, who asks has the server's token."""
     headers = headers or {"Authorization": f"token {server.token}"}
-    request = urllib.request.Request(f"{server.url}/notebook-accel/{what}{path}", method=method, headers=headers)
+    address = f"{server.url}/notebook-accel/{what}{path}"
+    request = urllib.request.Request(address, body, method=method, headers=headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, json.loads(answer.read() or "null")
@@ -78,11 +81,28 @@ def test_runs_are_compared_for_who_is_logged_in(server: Server) -> None:
     assert ask(server, "GET", "?metric=loss", "comparison")[0] == 400
 
 
+def test_a_panel_is_sent_to_who_is_logged_in(server: Server) -> None:
+    job = RecordedJob()
+    path = f"/{job.job.id}/panel"
+    content = {"panel": "p", "seq": -1, "messages": []}
+    status, update = ask(server, "POST", path, body=json.dumps(content).encode())
+    assert (status, update["state"]["head"]["name"]) == (200, "train()")
+    refused = [b"", b"[]", b'{"panel": "p"}', json.dumps({**content, "messages": [{"cmd": "stop"}]}).encode()]
+    assert [ask(server, "POST", path, body=each)[0] for each in refused] == [400] * 4
+    assert ask(server, "POST", path, body=b" " * 2**21)[0] == 413
+    end(job)
+
+
 def test_who_is_not_logged_in_gets_nothing(server: Server) -> None:
     job = RecordedJob()
     wrong = {"Authorization": "token 0"}
-    paths = [("GET", ""), ("POST", f"/{job.job.id}/stop"), ("DELETE", f"/{job.job.id}")]
-    assert [ask(server, *each, **wrong)[0] for each in paths] == [403] * 3
+    paths = [
+        ("GET", ""),
+        ("POST", f"/{job.job.id}/stop"),
+        ("POST", f"/{job.job.id}/panel"),
+        ("DELETE", f"/{job.job.id}"),
+    ]
+    assert [ask(server, *each, **wrong)[0] for each in paths] == [403] * 4
     assert job.record.stop_requests() == 0
     end(job)
     assert ask(server, "DELETE", f"/{job.job.id}", **wrong)[0] == 403
@@ -99,6 +119,7 @@ def test_a_page_of_another_site_changes_nothing(server: Server) -> None:
     cookie = "; ".join(f"{name}={value}" for name, value in by_name.items())
     assert ask(server, "GET", Cookie=cookie, Referer=f"{server.url}/lab")[0] == 200
     assert ask(server, "POST", f"/{job.job.id}/stop", Cookie=cookie)[0] == 403
+    assert ask(server, "POST", f"/{job.job.id}/panel", Cookie=cookie)[0] == 403
     assert ask(server, "DELETE", f"/{job.job.id}", Cookie=cookie)[0] == 403
     assert job.record.stop_requests() == 0
     own = {"Cookie": cookie, "X-XSRFToken": by_name["_xsrf"], "Referer": f"{server.url}/lab"}

@@ -8,6 +8,7 @@
  *     server.ts       ─ requests to the Jupyter server
  *     comparison.ts   ─ a tab that compares a metric of several jobs; comparisonChart.ts draws it
  *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
+ *     jobTab.ts       ─ a tab with the panel of a job; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks
  */
 import jobs from "./jobsPlugin";

@@ -5,6 +5,7 @@ import { Sparkline } from "./sparkline";
 
 /** What the buttons of a job do. */
 export interface JobActions {
+  open(row: JobRow): void;
   stop(row: JobRow): void;
   attach(row: JobRow): void;
   resume(row: JobRow): void;
@@ -31,6 +32,7 @@ export class JobItem {
   private readonly metric = make("div", "na-lab-metric", {}, this.spark.element, this.value);
   private readonly note = make("div", "na-lab-note");
   private readonly details = make("div", "na-lab-details");
+  private readonly open = this.button("Open", (actions) => actions.open(this.row));
   private readonly stop = this.button("Stop", (actions) => actions.stop(this.row));
   private readonly attach = this.button("Attach", (actions) => actions.attach(this.row));
   private readonly resume = this.button("Resume", (actions) => actions.resume(this.row));
@@ -87,11 +89,12 @@ export class JobItem {
 
   private drawButtons(row: JobRow): void {
     setText(this.stop, row.stopping ? "Kill" : "Stop");
-    for (const button of [this.stop, this.attach, this.resume, this.remove]) {
+    for (const button of [this.open, this.stop, this.attach, this.resume, this.remove]) {
       setAttribute(button, "aria-label", `${button.textContent} ${row.title}, job ${row.id}`);
     }
     this.stop.title = row.stopping ? "Kill the ranks now" : "Interrupt the ranks, as Stop of the panel does";
     setChildren(this.buttons, [
+      ...(row.code ? [this.open] : []),
       ...(row.live ? [this.stop] : []),
       ...(row.code ? [this.attach] : []),
       ...(row.resumable ? [this.resume] : []),
@@ -102,6 +105,7 @@ export class JobItem {
   private button(text: string, click: (actions: JobActions) => void): HTMLButtonElement {
     const button = make("button", "na-lab-button jp-mod-styled", { type: "button" }, text);
     button.addEventListener("click", () => click(this.actions));
+    if (text === "Open") button.title = "Show the panel of the job in a tab";
     if (text === "Attach") button.title = "Insert a cell that shows the job, below the active cell";
     if (text === "Resume") button.title = "Insert a cell that continues the training, below the active cell";
     if (text === "Delete") button.title = "Delete the record of the job";

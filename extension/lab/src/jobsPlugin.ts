@@ -1,14 +1,22 @@
 /** The sidebar with the user's jobs, and its commands. */
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
-import { Dialog, ICommandPalette, Notification, showDialog, showErrorMessage } from "@jupyterlab/apputils";
+import {
+  Dialog,
+  ICommandPalette,
+  Notification,
+  showDialog,
+  showErrorMessage,
+  WidgetTracker,
+} from "@jupyterlab/apputils";
 import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { Token } from "@lumino/coreutils";
-import { ATTACH, CATEGORY, RESUME, SHOW_JOBS, STOP } from "./commands";
-import { ComparisonTab } from "./comparison";
+import { ATTACH, CATEGORY, OPEN, RESUME, SHOW_JOBS, STOP } from "./commands";
 import { insertCell, resumeCode } from "./insertCell";
 import { Jobs } from "./jobs";
+import type { JobTab } from "./jobTab";
 import type { JobRow } from "./model";
 import { deleteJob, stopJob } from "./server";
+import { show } from "./show";
 import { Sidebar } from "./sidebar";
 
 export const IJobs = new Token<Jobs>("notebook-accel:IJobs", "The jobs of notebook-accel.");
@@ -32,8 +40,16 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     const stop = (row: JobRow) => request(jobs, "The job can't be stopped", () => stopJob(row.id));
     const attach = (row: JobRow) => insertCell(notebooks, row.code);
     const resume = (row: JobRow) => insertCell(notebooks, resumeCode(row.id));
-    const compare = (rows: JobRow[]) => openComparison(app, rows);
-    const sidebar = new Sidebar(jobs, { stop, attach, resume, compare, remove: (row) => void remove(jobs, row) });
+    const compare = async (rows: JobRow[]) => {
+      const { ComparisonTab } = await import("./comparison");
+      show(app, new ComparisonTab(rows), "Comparison");
+    };
+    const open = (row: JobRow) => void app.commands.execute(OPEN, { job: row.id });
+    const sidebar = new Sidebar(jobs, {
+      ...{ open, stop, attach, resume },
+      compare: (rows) => void compare(rows),
+      remove: (row) => void remove(jobs, row),
+    });
     app.shell.add(sidebar, "right", { rank: RANK, type: "Jobs" });
     restorer?.add(sidebar, sidebar.id);
 
@@ -53,6 +69,23 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
         else Notification.warning(jobs.problem || "No job has been launched yet.", { autoClose: 5000 });
       },
     });
+    const tabs = new WidgetTracker<JobTab>({ namespace: "notebook-accel-jobs" });
+    commands.addCommand(OPEN, {
+      label: "Open the Running Job",
+      caption: "Show the panel of the job that runs, or else of the last one, in a tab",
+      execute: async ({ job }) => {
+        if (!job) await jobs.refresh();
+        const id = job ? String(job) : (jobs.running ?? jobs.rows[0])?.id;
+        if (!id || !JOB_ID.test(id)) {
+          Notification.warning(jobs.problem || "No job has been launched yet.", { autoClose: 5000 });
+          return;
+        }
+        const { JobTab } = await import("./jobTab");
+        const tab = new JobTab(id);
+        if (show(app, tab, "Job")) await tabs.add(tab);
+      },
+    });
+    void restorer?.restore(tabs, { command: OPEN, args: (tab) => ({ job: tab.job }), name: (tab) => tab.job });
     commands.addCommand(RESUME, {
       label: "Resume a Training",
       caption: "Insert a cell that continues the training, and run it",
@@ -73,27 +106,13 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
         else Notification.info(jobs.problem || "No job is running.", { autoClose: 5000 });
       },
     });
-    for (const command of [SHOW_JOBS, ATTACH, STOP]) palette?.addItem({ command, category: CATEGORY });
-    jobs.ended.connect((_, row) => notify(row, () => void commands.execute(SHOW_JOBS)));
+    for (const command of [SHOW_JOBS, OPEN, ATTACH, STOP]) palette?.addItem({ command, category: CATEGORY });
+    jobs.ended.connect((_, row) => notify(row, () => open(row)));
     return jobs;
   },
 };
 
 export default plugin;
-
-/** Opens a tab that compares jobs, or shows the one that does. Notebook, which has no tabs, shows a dialog instead. */
-function openComparison(app: JupyterFrontEnd, rows: JobRow[]): void {
-  const tab = new ComparisonTab(rows);
-  const known = [...app.shell.widgets("main")].find((widget) => widget.id === tab.id);
-  if (known) tab.dispose();
-  else app.shell.add(tab, "main", { type: "Comparison" });
-  if (known || tab.isAttached) {
-    app.shell.activateById(tab.id);
-    return;
-  }
-  const close = Dialog.cancelButton({ label: "Close" });
-  void showDialog({ title: tab.title.label, body: tab, buttons: [close], defaultButton: 0 });
-}
 
 /** Sends a request, and then asks for the jobs again. */
 function request(jobs: Jobs, failure: string, send: () => Promise<void>): void {
@@ -112,11 +131,11 @@ async function remove(jobs: Jobs, row: JobRow): Promise<void> {
 }
 
 /** Tells that a job has ended. */
-function notify(row: JobRow, show: () => void): void {
+function notify(row: JobRow, open: () => void): void {
   const tell =
     row.status === "done" ? Notification.success : row.status === "failed" ? Notification.error : Notification.info;
   tell(`${row.title}: ${row.status}${row.note ? `. ${row.note}` : ""}`, {
     autoClose: row.status === "failed" ? false : 5000,
-    actions: [{ label: "Show jobs", callback: show }],
+    actions: [{ label: "Open job", callback: open }],
   });
 }

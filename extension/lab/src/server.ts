@@ -4,6 +4,7 @@ import { ServerConnection } from "@jupyterlab/services";
 import type { Comparison } from "./comparisonModel";
 import type { DeviceListing } from "./deviceModel";
 import type { JobListing } from "./model";
+import type { PanelUpdate } from "./panelUpdate";
 
 const MISSING =
   "This Jupyter server doesn't have notebook-accel's extension. Install notebook-accel where Jupyter itself is " +
@@ -27,6 +28,15 @@ export async function deleteJob(id: string): Promise<void> {
   await ask("DELETE", ["jobs", id]);
 }
 
+/**
+ * Sends what a panel of a job requests, and returns what is new.
+ * @param panel - What the page calls the panel.
+ * @param seq - The number of the last update that it has; -1 if it has none.
+ */
+export async function updatePanel(job: string, panel: string, seq: number, messages: object[]): Promise<PanelUpdate> {
+  return (await ask("POST", ["jobs", job, "panel"], "", { panel, seq, messages })).json();
+}
+
 /** A metric of several jobs, as far as the server has read it. */
 export async function compareJobs(ids: string[], metric: string): Promise<Comparison> {
   const query = new URLSearchParams([...ids.map((id) => ["job", id]), ["metric", metric]]);
@@ -38,10 +48,14 @@ export async function listDevices(): Promise<DeviceListing> {
   return (await ask("GET", ["devices"])).json();
 }
 
-async function ask(method: string, path: string[], query = ""): Promise<Response> {
+async function ask(method: string, path: string[], query = "", content?: object): Promise<Response> {
   const settings = ServerConnection.makeSettings();
   const url = URLExt.join(settings.baseUrl, "notebook-accel", ...path) + query;
-  const response = await ServerConnection.makeRequest(url, { method }, settings);
+  const response = await ServerConnection.makeRequest(
+    url,
+    { method, ...(content && { body: JSON.stringify(content) }) },
+    settings,
+  );
   if (response.ok) return response;
   // Jupyter answers with JSON wherever the extension answers at all.
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;

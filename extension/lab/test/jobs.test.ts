@@ -110,6 +110,7 @@ test("the end of a job is told once, and not of a job that had ended before", as
 function item(row: JobRow): { item: JobItem; calls: string[] } {
   const calls: string[] = [];
   const made = new JobItem(row, {
+    open: (each) => calls.push(`open ${each.id}`),
     stop: (each) => calls.push(`stop ${each.id}`),
     attach: (each) => calls.push(`attach ${each.code}`),
     resume: (each) => calls.push(`resume ${each.id}`),
@@ -136,24 +137,25 @@ test("a job shows its state, and what comes from a rank stays text", () => {
 
 test("a training that ended unfinished can be resumed", () => {
   const { item: made, calls } = item({ ...ROW, status: "failed", live: false, resumable: true });
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Attach", "Resume", "Delete"]);
-  buttons(made)[1]?.click();
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Resume", "Delete"]);
+  buttons(made)[2]?.click();
   expect(calls).toEqual(["resume 0a1b2c"]);
 });
 
 test("a running job has Stop and then Kill, and one that has ended has Delete", () => {
   const { item: made, calls } = item(ROW);
-  const [stop, attach] = buttons(made);
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Stop", "Attach"]);
+  const [open, stop, attach] = buttons(made);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Stop", "Attach"]);
+  open?.click();
   stop?.click();
   attach?.click();
   made.update({ ...ROW, stopping: 1 });
-  expect(buttons(made)[0]).toBe(stop); // still the same element, with the focus
+  expect(buttons(made)[1]).toBe(stop); // still the same element, with the focus
   expect(stop?.textContent).toBe("Kill");
   made.update(DONE);
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Attach", "Delete"]);
-  buttons(made)[1]?.click();
-  expect(calls).toEqual(["stop 0a1b2c", `attach ${ROW.code}`, "remove 0a1b2c"]);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Delete"]);
+  buttons(made)[2]?.click();
+  expect(calls).toEqual(["open 0a1b2c", "stop 0a1b2c", `attach ${ROW.code}`, "remove 0a1b2c"]);
   made.update({ ...DONE, code: "", done: -1, metrics: [] });
   expect(buttons(made).map((each) => each.textContent)).toEqual(["Delete"]);
   expect(made.element.querySelector("[role=progressbar], svg")).toBeNull();

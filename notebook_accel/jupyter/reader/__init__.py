@@ -7,5 +7,6 @@ main_metric.py    ─ the chart of its main metric
 job_row.py        ─ one job as the browser gets it
 comparisons.py    ─ a metric of several jobs, read when somebody looks
 run_metric.py     ─ a metric of one of them
+panels.py         ─ the panels of jobs in tabs; panel_session.py makes what one page gets
 device_history.py ─ reads the devices of this machine, and remembers five minutes
 """

@@ -20,10 +20,18 @@ from typing import Any
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
+from notebook_accel.jupyter.reader.panel_session import BadMessageError
+from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError
 
 IDLE = 30.0
-"""Seconds without a request for devices after which the drivers' libraries are closed."""
-_STATUS: dict[type[Exception], int] = {UnknownJobError: 404, JobRunsError: 409, JobNotDeletedError: 500}
+"""Seconds without a request for devices after which the drivers' libraries are closed; for panels, journals."""
+_STATUS: dict[type[Exception], int] = {
+    BadMessageError: 400,
+    UnknownJobError: 404,
+    JobRunsError: 409,
+    UnreadableJobError: 409,
+    JobNotDeletedError: 500,
+}
 """The status of errors that users can do something about."""
 
 
@@ -64,14 +72,15 @@ class _Worker:
 
 def _calls() -> dict[str, tuple[_Worker, Callable[..., Any]]]:
     """By name: who runs a call, and what it does. A driver that hangs must not hold up the list of jobs."""
-    jobs, devices = JobList(), _Devices()
+    jobs, devices, panels = JobList(), _Devices(), Panels()
     of_jobs, of_devices = _Worker("jobs"), _Worker("devices", devices.close)
-    of_comparisons = _Worker("comparisons")
+    of_comparisons, of_panels = _Worker("comparisons"), _Worker("panels", panels.close)
     return {
         "jobs": (of_jobs, jobs.listing),
         "stop": (of_jobs, jobs.stop),
         "delete": (of_jobs, jobs.delete),
         "compare": (of_comparisons, Comparisons().compare),
+        "panel": (of_panels, panels.update),
         "devices": (of_devices, devices.listing),
     }
 

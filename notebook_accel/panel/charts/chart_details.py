@@ -112,6 +112,11 @@ class ChartDetails:
         is_earlier = message["cmd"] == "earlier"
         self._waiting[message["chart"]] = EarlierRequest(message["id"]) if is_earlier else Request.parse(message)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a chart waits for an answer."""
+        return bool(self._waiting)
+
     def reply(self, *, at_once: bool = False) -> Reply | None:
         """The next answer; `None` if there is none yet.
 

@@ -45,6 +45,11 @@ class PanelControls:
         """The flame graph or profile that is being made."""
         self._results: deque[object] = deque()
 
+    @property
+    def is_inspecting(self) -> bool:
+        """Whether a flame graph or a profile is being made, or hasn't been taken yet."""
+        return bool(self._inspecting or self._results)
+
     def take_results(self) -> Iterator[object]:
         """Yields the flame graphs and profiles that are ready, for the view to show."""
         while self._results:

@@ -90,6 +90,14 @@ class LogRequests:
         else:
             self._waiting[str(message["log"])] = _Question.parse(message)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a log waits for more than that new lines come."""
+        return any(
+            isinstance(each, _TextQuestion) or each.after is None or each.scan is not None
+            for each in list(self._waiting.values())
+        )
+
     def reply(self, *, at_once: bool = False) -> Reply | None:
         """The next answer; `None` if there is none yet.
 

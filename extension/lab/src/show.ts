@@ -1,0 +1,37 @@
+/** Shows a widget where the front end has room for it. */
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import { Widget } from "@lumino/widgets";
+import { make, setText } from "../../src/dom";
+
+/**
+ * Shows a widget in a tab of the main area, or the widget with the same ID that is there already. Notebook has no such
+ * tabs, and shows a dialog instead.
+ * @returns Whether it was added, rather than another shown.
+ */
+export function show(app: JupyterFrontEnd, widget: Widget, type: string): boolean {
+  const isKnown = [...app.shell.widgets("main")].some((each) => each.id === widget.id);
+  if (isKnown) widget.dispose();
+  else app.shell.add(widget, "main", { type });
+  if (isKnown || widget.isAttached) app.shell.activateById(widget.id);
+  else showDialog(widget);
+  return !isKnown;
+}
+
+/** The browser's own dialog, since that of JupyterLab takes Enter and the arrows for itself. */
+function showDialog(widget: Widget): void {
+  const title = make("h2", "na-lab-dialog-title", { id: `${widget.id}-title` });
+  const close = make("button", "na-lab-button jp-mod-styled", { type: "button" }, "Close");
+  const head = make("div", "na-lab-dialog-head", {}, title, close);
+  const dialog = make("dialog", "na-lab-dialog", { "aria-labelledby": title.id }, head);
+  const draw = () => setText(title, widget.title.label);
+  draw();
+  widget.title.changed.connect(draw);
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => {
+    widget.dispose();
+    dialog.remove();
+  });
+  document.body.append(dialog);
+  Widget.attach(widget, dialog);
+  dialog.showModal();
+}
