@@ -92,12 +92,10 @@ def run(agent: Agent | None) -> NoReturn:
         agent: The process that starts the ranks, if the command is `launch`.
     """
     try:
-        main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)
+        code = main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)
     except click.ClickException as error:
         error.show()
         sys.exit(USER_ERROR)
-    except click.exceptions.Exit as ending:
-        sys.exit(ending.exit_code)
     except NotebookAccelError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(USER_ERROR)
@@ -107,4 +105,4 @@ def run(agent: Agent | None) -> NoReturn:
     except BrokenPipeError:  # `| head` has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)  # that of `Context.exit`; otherwise what the command returned

@@ -149,6 +149,10 @@ def test_several_models_and_pickled_weights_are_converted(tmp_path: Path) -> Non
     run("convert", checkpoint, out)
     assert set(load_file(out / "model_0" / "model.safetensors")) == {"a"}
     assert set(load_file(out / "model_1" / "model.safetensors")) == {"b"}
+    (tmp_path / "file").touch()
+    assert f"the weights cannot be written to {tmp_path}/file/out" in refused(
+        "convert", checkpoint, tmp_path / "file" / "out"
+    )
 
 
 class RunsCode:

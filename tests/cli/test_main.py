@@ -15,6 +15,8 @@ from notebook_accel import __version__
 from notebook_accel.cli import main as command_line
 from notebook_accel.cli.main import COMMANDS, main
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.checkpoints import seal
+from notebook_accel.train.checkpoints.seal import Place
 
 PROGRAM = Path(sys.executable).parent / "notebook-accel"
 
@@ -72,7 +74,6 @@ def test_the_shell_can_complete_commands_and_options() -> None:
         (click.UsageError("not so"), 2, "Error: not so\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
-        (click.exceptions.Exit(3), 3, ""),
     ],
 )
 def test_an_exit_code_tells_what_went_wrong(
@@ -86,6 +87,18 @@ def test_an_exit_code_tells_what_went_wrong(
         command_line.run(None)
     assert ended.value.code == code
     assert capsys.readouterr().err == said
+
+
+def test_a_damaged_checkpoint_is_an_exit_code_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal.write(tmp_path, Place(epoch=0, step=1, ranks=1))
+    for content, code in (("", 0), ("{}", 1)):
+        (tmp_path / seal.NAME).write_text(content or (tmp_path / seal.NAME).read_text())
+        monkeypatch.setattr(sys, "argv", ["notebook-accel", "checkpoints", "verify", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            command_line.run(None)
+        assert ended.value.code == code
 
 
 def test_a_reader_who_has_enough_is_told_nothing() -> None:

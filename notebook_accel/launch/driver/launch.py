@@ -137,23 +137,31 @@ class Launch:
                 self._conclude(attempt)
                 return
             why = leaving or str(self._error(attempt)).split("\n", 1)[0]
-            fewer = ""
-            if self._remaining is not None:
-                try:
-                    self._plan = self._remaining.plan_after(self.job, oom_killed=attempt.oom_killed)
-                except HardwareError as error:
-                    front_end.current.notice(f"{error}, so the job is not started again")
-                    self._conclude(attempt)
-                    return
-                fewer = remaining.describe_change(first, self._plan)
+            try:
+                self._plan = self._next_plan(attempt, leaving)
+            except HardwareError as error:
+                front_end.current.notice(f"{error}, so the job is not started again")
+                self._conclude(attempt)
+                return
+            fewer = remaining.describe_change(first, self._plan)
             front_end.current.notice(
                 f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
             )
 
     def _is_preempted(self, leaving: str) -> bool:
         """Whether the training was ended from outside, unless it can continue on other machines than those leaving."""
-        continues = bool(leaving) and self._remaining is not None and not self.requests.received()
+        continues = bool(leaving) and not self.requests.received()
         return rank_error.is_preempted(self.job.ranks) and not continues
+
+    def _next_plan(self, attempt: AttemptOutcome, leaving: str) -> Plan:
+        """The plan of the next attempt.
+
+        Raises:
+            HardwareError: Too little is left for one.
+        """
+        if self._remaining is not None:
+            return self._remaining.plan_after(self.job, oom_killed=attempt.oom_killed)
+        return remaining.without_leaving(self._plan, self.job, self._engine) if leaving else self._plan
 
     def _attempt(self, number: int, view: front_end.Views, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)

@@ -18,7 +18,7 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError
 from notebook_accel.hardware import Hardware
-from notebook_accel.launch.engines.contract import Engine
+from notebook_accel.launch.engines.contract import Engine, NodeRequest
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.plan import plan
@@ -123,12 +123,40 @@ class Remaining:
         self._lost_hosts = tuple(dict.fromkeys((*self._lost_hosts, *sorted(lost))))
         assert self._first.node_request is not None
         request = replace(self._first.node_request, excluded=self._lost_hosts)
-        there = self._engine.nodes(2**31) or []  # a survey of a moment ago would still have the lost ones
-        count = min(request.count, sum(request.fits(node) for node in there))
+        count = min(request.count, _fitting(request, self._engine))
         size = count * self._first.local_size
         self._check(size)
         config = replace(self._first.config, num_nodes=count, num_processes=size)
         return replace(self._first, config=config, size=size, node_request=replace(request, count=count))
+
+
+def without_leaving(planned: Plan, job: JobState, engine: Engine) -> Plan:
+    """The plan of the next attempt with as many ranks, on other machines of a cluster than those that shut down.
+
+    Args:
+        planned: The plan of the attempt that they have ended.
+        job: The state at its end.
+        engine: Starts the ranks.
+
+    Raises:
+        HardwareError: Too few machines are left.
+    """
+    assert planned.node_request is not None
+    leaving = (state.host for state in job.ranks if state.host and state.node_leaving)
+    request = replace(planned.node_request, excluded=tuple(dict.fromkeys((*planned.node_request.excluded, *leaving))))
+    left = _fitting(request, engine)
+    if left < request.count:
+        raise HardwareError(
+            f"without {', '.join(request.excluded)}, the cluster has {left} of the {request.count} machines that a "
+            "restart with all ranks needs (min_processes would allow fewer)"
+        )
+    return replace(planned, node_request=request)
+
+
+def _fitting(request: NodeRequest, engine: Engine) -> int:
+    """How many nodes can be used."""
+    # Not of a survey of a moment ago, which would still have those that are gone.
+    return sum(request.fits(node) for node in engine.nodes(2**31) or [])
 
 
 def describe_change(before: Plan, after: Plan) -> str:

@@ -67,12 +67,12 @@ def merge(checkpoint: Path, output: Path, max_shard_size: int | str, safe_serial
     """Writes the weights of a sharded checkpoint as `Accelerator.save_model` does; returns how many tensors.
 
     Raises:
-        CheckpointError: There are no shards, or they cannot be read.
+        CheckpointError: There are no shards, they cannot be read, or the output cannot be written.
         ConfigurationError: The output is not valid.
     """
     weights.parse_size(max_shard_size)  # before reading, which takes long
     state = read(find(checkpoint))
-    weights.save_model(state, output, max_shard_size, safe_serialization)
+    _write(state, output, max_shard_size, safe_serialization)
     return len(state)
 
 
@@ -83,7 +83,7 @@ def convert(checkpoint: Path, output: Path, max_shard_size: int | str) -> dict[P
         The number of tensors of each model, by the folder that it was written to.
 
     Raises:
-        CheckpointError: The checkpoint has no weights, or they cannot be read.
+        CheckpointError: The checkpoint has no weights, they cannot be read, or the output cannot be written.
         ConfigurationError: The output is not valid.
     """
     weights.parse_size(max_shard_size)
@@ -98,9 +98,20 @@ def convert(checkpoint: Path, output: Path, max_shard_size: int | str) -> dict[P
     for index, path in models:
         target = output if len(models) == 1 else output / f"{weights.SAFE_MODEL_NAME}_{index}"
         state = read(path) if path.is_dir() else _read_file(path)
-        weights.save_model(state, target, max_shard_size)
+        _write(state, target, max_shard_size)
         written[target] = len(state)
     return written
+
+
+def _write(
+    state: dict[str, torch.Tensor], output: Path, max_shard_size: int | str, safe_serialization: bool = True
+) -> None:
+    from safetensors import SafetensorError
+
+    try:
+        weights.save_model(state, output, max_shard_size, safe_serialization)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"the weights cannot be written to {output}: {error}") from error
 
 
 def _has_safe(path: Path) -> bool:

@@ -16,7 +16,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.remaining import Remaining
+from notebook_accel.launch.plan.remaining import Remaining, without_leaving
 from tests.launch.plan.test_plan import machine
 
 FORKSERVER = engines.get("forkserver")
@@ -175,6 +175,25 @@ def test_a_machine_that_is_gone_is_left_out_with_its_ranks(end: events.Event) ->
     engine.hosts = ("a", "b")
     with pytest.raises(HardwareError, match="only 2 of 6 ranks can start, which is fewer than min_processes=3"):
         launch.remaining.plan_after(launch.job, oom_killed=False)
+
+
+def test_all_ranks_move_to_a_spare_machine_if_there_is_one() -> None:
+    engine = Node("a", "b", "c")
+    planned = plan.make(LaunchConfig(cluster="auto", num_nodes=2, num_processes=4, max_restarts=2), machine(), engine)
+    job = Job("train", 0, planned.size, local_size=planned.local_size)
+    for host in ("b", "c"):
+        job.apply(None, events.AttemptStarted(0, 4))
+        for rank in (2, 3):
+            job.apply(rank, events.Hello(1, host))
+            job.apply(rank, events.NodeLeaving())
+        if host == "c":
+            break
+        planned = without_leaving(planned, job, engine)
+        assert planned.size == 4
+        assert planned.node_request is not None
+        assert (planned.node_request.count, planned.node_request.excluded) == (2, ("b",))
+    with pytest.raises(HardwareError, match="without b, c, the cluster has 1 of the 2 machines"):
+        without_leaving(planned, job, engine)
 
 
 @pytest.mark.parametrize(
