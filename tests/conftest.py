@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -35,6 +36,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     apart = collection_path in _APART and not any(path.is_relative_to(collection_path) for path in named)
     return True if apart else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leaves what collection makes to no garbage collector: modules and tests, which last as long as the process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
