@@ -13,11 +13,16 @@ def train():
     rank = int(os.environ["RANK"])
     with tqdm(total=10, desc="epoch of training", mininterval=0) as bar:
         bar.update(2 if rank == 1 else 8)  # which leaves rank 1 behind
-        report({"train/loss": 0.5, "train/accuracy": 0.25})
+        report({"train/loss": 0.5, "train/accuracy": 0.25, "validation/loss_of_the_part_that_is_held_out": 0.75})
         wait_for("the end")
         if rank == 1:
             raise ValueError("no more batches")
 """
+
+_SHOWN = """node => [...node.children].filter(
+    pair => pair.getBoundingClientRect().bottom <= node.getBoundingClientRect().bottom + 2
+).length"""
+"""How many metrics of a row there is room for."""
 
 
 def is_accessible(page: Page) -> None:
@@ -37,8 +42,17 @@ def begin(page: Page) -> Cell:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_it_can_be_read_in_each_theme(own_page: Page, theme: str) -> None:
+    own_page.tab.set_viewport_size({"width": 1600, "height": 900})
     own_page.use_theme(theme)
     cell = begin(own_page)
+    cell.rank(0).locator(".na-toggle").click()
+    pairs = cell.rank(0).locator(".na-all-values > .na-pair")
+    expect(pairs.nth(2)).to_contain_text("held_out 0.75")
+    assert pairs.evaluate_all("pairs => pairs.every(pair => pair.scrollWidth <= pair.clientWidth)"), (
+        "one covers another"
+    )
+    values = cell.rank(1).locator(".na-values")
+    assert values.evaluate(_SHOWN) >= 2, "a wide row has room for more than one metric"
     is_accessible(own_page)
     own_page.screenshot("running")
     own_page.open_gate("the end")

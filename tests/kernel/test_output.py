@@ -228,7 +228,8 @@ def test_a_hundred_thousand_lines_are_in_the_log_and_the_last_ones_in_the_notebo
         r"… 98,000 lines are left out here; (attach\('\w+'\)\.log\(last=None\)) returns all .*", left_out
     )
     where = left_out.partition("; ")[2].partition(" returns")[0]
-    notebook.check(f"found = {where}")
+    again = notebook.check(f"found = {where}")
+    assert f"lines are left out here; {where} returns all lines" in again.stdout, "where they are missing"
     assert notebook.value("found == ''.join(f'[0] {number}\\n' for number in range(100_000))")
 
 
@@ -326,3 +327,13 @@ def test_warnings_tracebacks_and_the_debugger_name_the_cell(notebook: Notebook):
     assert cell.stderr.count(f'  File "In[{number}]", line 16, in fail\n    raise KeyError("gone")\n') == 2, cell
     assert "ipykernel" not in cell.stderr
     assert cell.value == "[7]"
+
+
+def test_the_debugger_begins_in_the_cell_whose_launch_has_failed(notebook: Notebook):
+    notebook.check("def fail(): 1 / 0")
+    assert notebook.run("notebook_launcher(fail, num_processes=1)").error == "RankError"
+    cell = notebook.begin("%debug")
+    assert "pdb" in notebook.client.get_stdin_msg(timeout=60)["content"]["prompt"]
+    notebook.client.input("q")
+    notebook.finish(cell)
+    assert "notebook_launcher(fail, num_processes=" in cell.stdout

@@ -44,10 +44,7 @@ class Follower:
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
             del self._lines[:earlier]
-            self._notices.insert(
-                0,
-                f"{earlier} earlier lines are not shown; the panel and job.log() have them",
-            )
+            self._notices.insert(0, f"earlier lines are not shown; {log_text.where_all_are(self.job.id)}")
 
     @property
     def has_ended(self) -> bool:
@@ -99,7 +96,9 @@ class Follower:
             if rank is not None and isinstance(event, (Line, Shown, Cleared)):
                 self._lines.append((self.job.ranks[rank].rank, event))  # a later attempt may have fewer
             elif rank is not None and isinstance(event, LinesLeftOut):
-                self._notices.append(f"{event.count} lines of rank {self.job.ranks[rank].rank} are not shown")
+                plural = "s are" if event.count > 1 else " is"
+                text = f"… {event.count:,} line{plural} left out here; {log_text.where_all_are(self.job.id)} …"
+                self._lines.append((self.job.ranks[rank].rank, Line("stdout", text)))
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
 

@@ -28,6 +28,7 @@ def shorten(error: BaseException) -> None:
 
 
 def _render(error: BaseException) -> list[str]:
+    _end_at_user(error)
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith(_PACKAGE) and "/IPython/" not in frame.filename:
@@ -37,5 +38,18 @@ def _render(error: BaseException) -> list[str]:
 
 
 def _last_line(error: BaseException) -> list[str]:
+    _end_at_user(error)
     text = f"{_RED}{type(error).__name__}{_PLAIN}: {error}"
     return [re.sub("^--> .*", lambda line: f"{_GREEN}{line[0]}{_PLAIN}", text, flags=re.MULTILINE)]
+
+
+def _end_at_user(error: BaseException) -> None:
+    """Ends the traceback at the user's last frame, so that `%debug` begins there rather than in this package."""
+    last, trace = None, error.__traceback__
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if not filename.startswith(_PACKAGE) and "/IPython/" not in filename:
+            last = trace
+        trace = trace.tb_next
+    if last is not None:
+        last.tb_next = None

@@ -31,6 +31,8 @@ _MOST_STACKS, _LONGEST_STACK = 8, 4000
 _RESUME_COMMAND = "notebook-accel:resume"
 """Of extension/lab, as in `commands.ts` there."""
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+_UNBROKEN = "display:inline-block;max-width:100%;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom"
+"""Of a name with its value, so that a line doesn't end between them."""
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
@@ -221,9 +223,11 @@ def _values(state: RankState, _: Overview) -> str:
     """Its metrics, and below them its memory."""
     metrics = list(state.metrics.items())
     words = " ".join(f"{name}={value(number)}" for name, number in metrics)
-    short = " ".join(f"{shortened(name, _NAME_LIMIT)}={value(number)}" for name, number in metrics)
+    short = " ".join(
+        element("span", text(f"{shortened(name, _NAME_LIMIT)}={value(number)}"), _UNBROKEN) for name, number in metrics
+    )
     memory = describe.load(state)
-    shown = element("div", text(short) or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
+    shown = element("div", short or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
     return shown + element("div", text(memory), "font-size:90%", title=memory)
 
 

@@ -80,6 +80,11 @@ def test_a_torn_or_damaged_line_is_passed_over(files: LogFiles, tmp_path: Path) 
     follower = OutputLog()
     follower.follow(files)
     assert found(follower) == ["whole", "good"]
+    before = LogScan(follower, LogFilter())
+    file.write_bytes(file.read_bytes() + b"rn\n")
+    scan = LogScan(follower, LogFilter(), until=before.end)
+    assert scan.run(math.inf)
+    assert [line.text for line in scan.lines] == ["torn"]
 
 
 def test_the_oldest_lines_are_removed_when_a_log_is_too_large(

@@ -133,3 +133,31 @@ def test_of_a_long_chain_the_first_and_the_last_are_told_in_time() -> None:
         "ValueError: 4999",
     ]
     assert error.__cause__ is not None
+
+
+def fetch(index: int) -> None:
+    raise KeyError(f"no image {index}")
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_the_error_of_a_loaders_worker_is_told_as_the_workers_own(chained: bool) -> None:
+    from torch._utils import ExceptionWrapper
+
+    try:
+        try:
+            fetch(7)
+        except KeyError as error:
+            if chained:
+                raise OSError("no such folder") from error
+            raise
+    except Exception:
+        caught = ExceptionWrapper(where="in DataLoader worker process 0")
+    with pytest.raises((KeyError, OSError)) as raised:
+        caught.reraise()
+    (told,) = exception_events.describe(raised.value, "running").chain
+    own = "OSError: no such folder" if chained else "KeyError: 'no image 7'"
+    assert told.text.startswith(f"{own}\n(in DataLoader worker process 0)")
+    assert ("no image 7" in told.text, told.type_name) == (True, own.partition(":")[0])
+    assert "torch" not in "".join(frame.filename for frame in told.frames)
+    if not chained:
+        assert (told.frames[-1].name, told.frames[-1].line) == ("fetch", 'raise KeyError(f"no image {index}")')

@@ -407,5 +407,7 @@ def test_the_value_of_a_metric_with_a_long_name_is_shown() -> None:
     job = a_job(1)
     job.apply(0, Metrics({"validation/accuracy/of the whole set": 0.25}))
     drawn = html_page.draw(job)
-    assert "validation/accuracy/of …=0.25" in drawn
+    pair = re.search(r"<span style=\"([^\"]*)\">validation/accuracy/of …=0.25</span>", drawn)
+    assert pair is not None
+    assert "inline-block" in pair[1], "no line ends between the name and the value"
     assert 'validation/accuracy/of the whole set=0.25"' in drawn, "its name is told on hover"

@@ -28,9 +28,10 @@ def three_ticks(values: Iterable[float]) -> tuple[float, float, float]:
         return _tick(low - step), low, _tick(low + step)
     step = _round_up(high / 2 - low / 2)
     while True:
-        bottom = math.floor(low / step) * step
-        if bottom + 2 * step >= high - step * 1e-9:
-            return _tick(bottom), _tick(bottom + step), _tick(bottom + 2 * step)
+        for unit in (step, step / 2):  # the latter where values cross zero by little, which would take half the height
+            bottom = math.floor(low / unit) * unit
+            if bottom + 2 * step >= high - step * 1e-9:
+                return _tick(bottom), _tick(bottom + step), _tick(bottom + 2 * step)
         step = _round_up(step * 1.01)
 
 

@@ -14,6 +14,7 @@ from notebook_accel.notebook.views.charts.ticks import three_ticks, tick_texts
     [
         ([0.1, 1.05], ["0", "0.6", "1.2"]),
         ([0.02, 2.0], ["0", "1", "2"]),
+        ([-0.05, 2.1], ["-0.75", "0.75", "2.25"]),  # not from -2.5, which would take half of the height
         ([2.3, 2.31], ["2.298", "2.304", "2.31"]),
         ([100.0, 100.001], ["100", "100.0005", "100.001"]),  # four digits would not tell them apart
         ([3.0, 3.0], ["2.2", "3", "3.8"]),
