@@ -24,6 +24,7 @@ COMMANDS = {
     "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
     "checkpoints": ("checkpoints.command", "List, verify, prune, and convert checkpoints."),
     "jobs": ("recorded_jobs.list_jobs", "List the last jobs of all notebooks."),
+    "log": ("recorded_jobs.log", "Print what the ranks of a notebook's job have written."),
     "resume": ("recorded_jobs.resume", "Continue a notebook's job from its checkpoints."),
     "compare": ("compare_jobs.command", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
     "scaling": (

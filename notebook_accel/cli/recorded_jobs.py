@@ -1,4 +1,4 @@
-"""`notebook-accel jobs` and `notebook-accel resume`: the jobs on this machine's disk, without a notebook."""
+"""`notebook-accel jobs`, `log`, and `resume`: the jobs on this machine's disk, without a notebook."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def list_jobs(as_json: bool) -> None:
         click.echo(json.dumps([{**asdict(each), "status": each.status.value} for each in found], indent=2))
     else:
         click.echo(repr(found))
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+@click.option("--rank", type=click.IntRange(0), metavar="RANK", help="Only this rank's lines, without labels.")
+@click.option("--last", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="The last N lines.")
+@click.option("--all", "all_lines", is_flag=True, help="All lines that were recorded.")
+def log(job: str, rank: int | None, last: int, all_lines: bool) -> None:
+    """Print what the ranks of a notebook's job have written, also while it runs.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique.
+    """
+    click.echo(attach.find(job).log(rank, None if all_lines else last), nl=False)
 
 
 @click.command()

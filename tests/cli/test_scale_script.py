@@ -25,6 +25,7 @@ if __name__ == "__main__":
         optimizer.step()
         optimizer.zero_grad()
         accelerator.log({"step size": float(sys.argv[1])}, step=step)
+    print("trained by", accelerator.process_index, file=sys.stderr)
     sys.exit(0)
 """
 
@@ -49,6 +50,8 @@ def test_a_script_runs_with_each_number_of_ranks(tmp_path: Path) -> None:
     assert "step size at step 9" in compared
     lines = {line["name"]: line for line in json.loads(run("compare", one.id, two.id, "--json"))["lines"]}
     assert (lines["ranks"]["first"], lines["ranks"]["second"]) == ("1", "2")
+    assert sorted(run("log", two.id).splitlines()) == ["[0] trained by 0", "[1] trained by 1"]
+    assert run("log", two.id, "--rank", 1, "--last", 1) == "trained by 1\n"
     same = CliRunner().invoke(main, ["compare", one.id, one.id])
     assert "give two different jobs" in same.output
 

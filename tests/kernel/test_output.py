@@ -329,9 +329,19 @@ def test_warnings_tracebacks_and_the_debugger_name_the_cell(notebook: Notebook):
     assert cell.value == "[7]"
 
 
-def test_the_debugger_begins_in_the_cell_whose_launch_has_failed(notebook: Notebook):
-    notebook.check("def fail(): 1 / 0")
-    assert notebook.run("notebook_launcher(fail, num_processes=1)").error == "RankError"
+def test_the_debugger_begins_in_the_cell_whose_launch_has_failed_in_a_loaders_worker(notebook: Notebook):
+    notebook.check("""
+    class Images(torch.utils.data.Dataset):
+        def __len__(self): return 8
+        def __getitem__(self, index): raise KeyError("no such image")
+
+    def fail():
+        for image in torch.utils.data.DataLoader(Images(), num_workers=1): pass
+    """)
+    failed = notebook.run("notebook_launcher(fail, num_processes=1)")
+    number = notebook.value("len(In) - 3")
+    assert failed.error_text.startswith("rank 0 raised KeyError: 'no such image'\n")
+    assert f"\nIn[{number}], line 3, in __getitem__\n" in failed.error_text
     cell = notebook.begin("%debug")
     assert "pdb" in notebook.client.get_stdin_msg(timeout=60)["content"]["prompt"]
     notebook.client.input("q")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from notebook_accel.events import Frame, Raised
+from notebook_accel.launch.wire import cell_names
 
 _CAUGHT = re.compile(
     r"[^\n]{1,500}?: Caught ([^\s]{1,500}) in (DataLoader worker process \d{1,9})\.\n"
@@ -50,7 +51,7 @@ def _parse(traceback: str) -> tuple[list[Frame], str]:
     """The frames of a traceback, and the text of its exception."""
     frames, at = [], 0
     while found := _FRAME.match(traceback, at):
-        frames.append(Frame(found[1], int(found[2]), found[3], found[4] or ""))
+        frames.append(Frame(cell_names.filename_of(found[1]), int(found[2]), found[3], found[4] or ""))
         at = found.end()
         while marks := _MARKS.match(traceback, at):
             at = marks.end()

@@ -28,3 +28,8 @@ def add(names: Mapping[str, str]) -> None:
 def name_of(filename: str) -> str:
     """What the user calls this file."""
     return _names.get(filename) or _name_of(filename)
+
+
+def filename_of(name: str) -> str:
+    """On a rank, the file that the user calls by this name; the name itself if there is none."""
+    return next((filename for filename, known in _names.items() if known == name), name)
