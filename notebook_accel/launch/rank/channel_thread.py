@@ -281,7 +281,7 @@ class ChannelThread:
     def _send_instead(self, event: Event, error: StreamError) -> None:
         """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""
         if isinstance(event, (Returned, Failed)):
-            from notebook_accel.launch.rank import exception_events  # a script needs it only if it fails
+            from notebook_accel.launch.rank.exceptions import exception_events  # a script needs it only if it fails
 
             self.failed = True
             self._channel.send(*to_wire(exception_events.too_long(event, error)))

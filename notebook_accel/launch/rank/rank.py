@@ -29,9 +29,10 @@ from notebook_accel.events import (
     Returned,
 )
 from notebook_accel.events.emit import PREEMPTED_BY
-from notebook_accel.launch.rank import disconnect, exception_events, interrupts
+from notebook_accel.launch.rank import disconnect, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
+from notebook_accel.launch.rank.exceptions import exception_events
 from notebook_accel.launch.system import memory_file
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from notebook_accel.errors import ConfigurationError, PayloadError, RankError
-from notebook_accel.launch.rank import exception_events
+from notebook_accel.launch.rank.exceptions import exception_events
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from typing import Any
 
 from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned, training_step
-from notebook_accel.launch.rank.loader_errors import with_workers_own
+from notebook_accel.launch.rank.exceptions.loader_errors import with_workers_own
 from notebook_accel.launch.rank.out_of_memory.examine import examine
 from notebook_accel.launch.wire.payload import pack_value
 from notebook_accel.launch.wire.shortening import ends, shortened
 
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[3])
 _MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|"

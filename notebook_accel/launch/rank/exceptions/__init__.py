@@ -1,0 +1,5 @@
+"""Turns what the user's code raises into events.
+
+exception_events.py ─ an exception with its chain and frames: start reading here
+loader_errors.py    ─ the error of a DataLoader's worker, from the text that torch makes of it
+"""
