@@ -70,3 +70,23 @@ def test_a_log_is_filtered_folded_and_stored_while_its_cell_runs(page: Page) -> 
     assert not cell.ended
     page.open_gate("end")
     cell.wait_for_end()
+
+
+def test_the_log_of_a_detached_job_is_read_from_its_journal_also_after_a_reload(page: Page) -> None:
+    """Long: the page is loaded again."""
+    page.run(TRAIN)
+    page.run("from notebook_accel import attach\njob = notebook_launcher(train, num_processes=2, detach=True)")
+    page.reload()
+    page.wait_until_ready()
+    cell = page.begin("followed = attach()")
+    cell.rank(1).locator(".na-toggle").click()
+    log = cell.rank(1).locator(".na-output")
+    expect(log.locator(".na-lines")).to_contain_text("IndexError")
+    log.get_by_label("Filter the lines").fill("step 7")
+    expect(log.locator(".na-tools > .na-count")).to_have_text("111 lines match")
+    log.get_by_label("Filter the lines").fill("more")
+    page.open_gate("more")
+    expect(log.locator(".na-lines")).to_contain_text("more of rank 1")
+    page.open_gate("end")
+    cell.wait_for("done")
+    page.wait_for_jobs()
