@@ -159,15 +159,15 @@ def test_bytes_that_are_no_text_do_no_harm(notebook: Notebook):
 
 def test_a_line_of_a_megabyte_arrives(notebook: Notebook):
     notebook.check("def say(): print('x' * 2**20)")
-    cell = notebook.check("notebook_launcher(say, num_processes=1)")
-    assert cell.stdout.count("x") == 2**20
+    notebook.check("notebook_launcher(say, num_processes=1)")
+    assert all_lines(notebook).count("x") == 2**20
 
 
 def test_the_order_of_each_rank_is_kept_when_lines_are_alike_in_part(notebook: Notebook):
     notebook.check("""
     def say():
         rank = join()
-        for step in range(500):
+        for step in range(200):
             print(f"step {step}")
             if step % 3 == rank:
                 print(f"rank {rank} at {step}")
@@ -175,10 +175,10 @@ def test_the_order_of_each_rank_is_kept_when_lines_are_alike_in_part(notebook: N
     cell = notebook.check("notebook_launcher(say, num_processes=3)")
     for rank, lines in lines_by_rank(cell.stdout).items():
         expected = []
-        for step in range(500):
+        for step in range(200):
             expected += [f"step {step}"] + [f"rank {rank} at {step}"] * (step % 3 == rank)
         assert lines == expected
-    assert len(cell.lines) < 3 * 500 + 500  # at least some appeared once
+    assert len(cell.lines) < 3 * 200 + 200  # at least some appeared once
 
 
 def test_output_before_a_kill_is_not_lost(notebook: Notebook):
