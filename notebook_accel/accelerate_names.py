@@ -7,6 +7,7 @@ imported, and an `AttributeError` when it is accessed, so that `hasattr` returns
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec
@@ -60,6 +61,10 @@ class AccelerateModule(ModuleType):
 
     def __dir__(self) -> list[str]:
         return self.__all__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Functions that use the module, such as `utils.set_seed(0)`, are sent to ranks with its name."""
+        return importlib.import_module, (self.__name__,)
 
 
 class RefusedNames:

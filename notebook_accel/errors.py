@@ -3,6 +3,7 @@
     NotebookAccelError
     ├── UnsupportedNameError (ImportError) a name of Accelerate that this package does not have
     ├── ConfigurationError (ValueError)    an argument or setting that cannot work
+    ├── UnknownArgumentError (TypeError)   a function has no argument of this name
     ├── HardwareError (RuntimeError)       a requested device is not available
     ├── PayloadError (TypeError)           an object that cannot be sent to a rank or back
     ├── LaunchError (RuntimeError)         the ranks could not be started
@@ -34,6 +35,13 @@ class UnsupportedNameError(NotebookAccelError, ImportError):
 
 class ConfigurationError(NotebookAccelError, ValueError):
     """An argument or setting that cannot work; the message says which, why, and what to write instead."""
+
+
+class UnknownArgumentError(NotebookAccelError, TypeError):
+    """A function has no argument of this name; the message says what to write instead.
+
+    It is a `TypeError`, as in Python: code that runs with several versions of a library may catch it.
+    """
 
 
 class HardwareError(NotebookAccelError, RuntimeError):

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from types import ModuleType
 
 import accelerate.utils
+import cloudpickle
 import pytest
 
 import notebook_accel
@@ -50,3 +52,9 @@ def test_whoever_looks_through_all_modules_imports_nothing() -> None:
         assert 'notebook_accel.launch.driver' not in sys.modules
     """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("module", [notebook_accel.utils, notebook_accel.utils.operations, notebook_accel.logging])
+def test_a_function_that_uses_a_module_is_sent_with_its_name(module: ModuleType) -> None:
+    function = cloudpickle.loads(cloudpickle.dumps(lambda: module))
+    assert function() is module

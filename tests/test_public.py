@@ -112,6 +112,7 @@ def test_every_error_has_one_base_and_one_of_pythons_own() -> None:
         "NotebookAccelError": "Exception",
         "UnsupportedNameError": "ImportError",
         "ConfigurationError": "ValueError",
+        "UnknownArgumentError": "TypeError",
         "HardwareError": "RuntimeError",
         "PayloadError": "TypeError",
         "LaunchError": "RuntimeError",

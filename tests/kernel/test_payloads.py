@@ -21,6 +21,12 @@ class Case:
 
 CASES = [
     Case("a lambda", "f = lambda: 5", 5),
+    Case(
+        "the names of Accelerate",
+        "import notebook_accel as accelerate\nfrom notebook_accel import utils\n"
+        "def f(): return [accelerate.utils.find_batch_size([torch.ones(4)]), utils.__name__]",
+        [4, "notebook_accel.utils"],
+    ),
     Case("a closure", "def make(n):\n    def inner():\n        return n\n    return inner\nf = make(7)", 7),
     Case("a closure over a changing variable", "def make():\n    n = 1\n    def f(): return n\n    n = 2\n    return f\nf = make()", 2),
     Case("an instance of a class", "class Box:\n    def __init__(self): self.n = 3\nbox = Box()\ndef f(): return box.n", 3),

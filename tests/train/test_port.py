@@ -115,6 +115,7 @@ from accelerate.tracking import GeneralTracker, on_main_process
 from accelerate.utils import InitProcessGroupKwargs, gather, gather_object, pad_across_processes, reduce, set_seed
 from accelerate.utils.memory import release_memory
 from accelerate.utils.operations import send_to_device
+from accelerate.utils.other import save
 from torch.utils.data import DataLoader, TensorDataset
 
 logger = get_logger(__name__, log_level="INFO")
@@ -189,6 +190,8 @@ def training_function(folder, mixed_precision):
     mine = (accelerator.on_main_process, accelerator.on_last_process, accelerator.on_process(process_index=0))
     found.append([decorate(lambda: 1)() for decorate in mine])
     accelerator.save(accelerator.get_state_dict(model), os.path.join(folder, "weights.bin"))
+    if rank:
+        save(rank, os.path.join(folder, "rank.bin"))  # only rank 0 writes
     accelerator.wait_for_everyone()
     found.append((os.listdir(folder), sorted(torch.load(os.path.join(folder, "weights.bin")))))
     state = AcceleratorState()

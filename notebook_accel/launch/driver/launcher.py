@@ -15,6 +15,8 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.call_arguments import check_call, check_detach, check_flag, unset
 from notebook_accel.config.resolve import resolve
+from notebook_accel.config.unknown_arguments import launch_advice
+from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
@@ -29,6 +31,7 @@ from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
 
+@explained(launch_advice.advice)
 def notebook_launcher(
     function: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -128,6 +131,7 @@ def notebook_launcher(
 
     Raises:
         ConfigurationError: An argument cannot work.
+        TypeError: There is no such argument; the message says what to write instead.
         HardwareError: There are fewer devices than requested.
         PayloadError: The function or an argument cannot be pickled.
         LaunchError: The ranks could not be started.
@@ -228,6 +232,7 @@ def _to_its_end(launch: Launch) -> Any:
     return launch.job.result()
 
 
+@explained(launch_advice.debug_advice)
 def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_processes: int = 2) -> Any:
     """Runs `function(*args)` on CPU ranks of this machine, regardless of its hardware and the settings for that.
 

@@ -65,6 +65,7 @@ class Accelerator(Stepping, Saving):
 
     Raises:
         ConfigurationError: Arguments contradict each other, the device, or an existing Accelerator.
+        TypeError: There is no such argument; the message says what to write instead.
         HardwareError: The device cannot compute in that precision.
     """
 

@@ -25,12 +25,15 @@ from notebook_accel.train.options.plugins import (
     TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks import environment
+from notebook_accel.train.ranks.logging import get_logger
 
 H = TypeVar("H", bound=KwargsHandler)
 _HANDLERS = (
     DistributedDataParallelKwargs, GradScalerKwargs, InitProcessGroupKwargs, AutocastKwargs, ProfileKwargs,
     AORecipeKwargs,
 )  # fmt: skip
+
+_log = get_logger(__name__)
 
 
 class Handlers:
@@ -116,6 +119,22 @@ def compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | N
     if plugin is not None and backend is not None:
         raise ConfigurationError("dynamo_plugin and dynamo_backend were both given: give one of them")
     return plugin if backend is None else TorchDynamoPlugin(backend=backend)
+
+
+def warn_of_no_compiler(given: TorchDynamoPlugin | None, settled: TorchDynamoPlugin) -> None:
+    """Warns of options for the compiler if neither they nor the launch name one.
+
+    Args:
+        given: The user's plugin.
+        settled: The same, with the settings of the launch.
+    """
+    if given is None or given.backend is not None or settled.chosen or not given.given():
+        return
+    options = ", ".join(f"{name}={getattr(given, name)!r}" for name in given.given())
+    _log.warning(  # not an error, since Accelerate runs such code, without compiling
+        "TorchDynamoPlugin(%s) has no effect without a backend, so models are not compiled. To compile them, add "
+        "backend='inductor'.", options,
+    )  # fmt: skip
 
 
 def fp8(options: AORecipeKwargs | None, fsdp: FullyShardedDataParallelPlugin | None) -> AORecipeKwargs | None:

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.accelerator import arguments
+from notebook_accel.train.accelerator import argument_advice, arguments
 from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.device_watch import DeviceWatch
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 class AcceleratorBase(RankAware):
     """The settings and parts of an `Accelerator`, whose docstring documents the arguments."""
 
+    @explained(argument_advice.advice, "Accelerator")
     def __init__(
         self,
         device_placement: bool = True,
@@ -119,6 +121,7 @@ class AcceleratorBase(RankAware):
                     parallelism=self.parallelism_config,
                 ),
             )
+        arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
         self.state.distributed_type = self.strategy.distributed_type
         self.gradient_state = GradientState(accumulation)
         self.device_placement = device_placement

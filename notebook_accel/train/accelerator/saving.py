@@ -180,8 +180,7 @@ class Saving(AcceleratorBase):
 
     def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
         """Writes an object to a file, on the main rank only."""
-        if self.should_save_model:
-            serialization.save(obj, f, safe_serialization)
+        serialization.save(obj, f, self.project_configuration.save_on_each_node, safe_serialization)
 
     # Metrics
 

@@ -6,26 +6,40 @@ import codecs
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
+from notebook_accel.train.ranks.state import PartialState
 
 
-def save(obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
-    """Writes an object to a file atomically.
+def save(
+    obj: Any, f: str | os.PathLike[str] | IO[bytes], save_on_each_node: bool = False, safe_serialization: bool = False
+) -> None:
+    """Writes an object to a file on the main rank; other ranks do nothing.
 
     Args:
         obj: A dict of tensors for safetensors; otherwise anything that `torch.save` accepts.
-        f: The file.
+        f: The file, which is written atomically; or an open one.
+        save_on_each_node: Whether one rank of each node writes it, for folders that the nodes do not share.
         safe_serialization: Whether to write safetensors rather than pickle.
+
+    Raises:
+        ConfigurationError: An open file was given for safetensors.
     """
-    path = Path(f)
-    unfinished = hidden(path, "unfinished")
-    with staged_files([path]):
+    state = PartialState()
+    if not (state.is_local_main_process if save_on_each_node else state.is_main_process):
+        return
+    if not isinstance(f, (str, os.PathLike)):
+        if safe_serialization:
+            raise ConfigurationError(f"safetensors are written to a path, not to an open file: {f!r:.80}")
+        torch.save(obj, f)
+        return
+    unfinished = hidden(Path(f), "unfinished")
+    with staged_files([Path(f)]):
         if safe_serialization:
             weights.write(obj, unfinished, safe_serialization=True)
         else:

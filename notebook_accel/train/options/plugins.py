@@ -314,6 +314,11 @@ class TorchDynamoPlugin(KwargsHandler):
         """Whether models are compiled."""
         return self.backend is not None and str(self.backend).lower() != "no"
 
+    def given(self) -> list[str]:
+        """The names of the options, besides `backend`, that were given and change how models are compiled."""
+        names = ("mode", "fullgraph", "dynamic", "options", "use_regional_compilation")
+        return [name for name in names if getattr(self, name) not in (None, False)]
+
     def to_kwargs(self) -> dict[str, Any]:
         """The arguments of `torch.compile`."""
         chosen = super().to_kwargs()

@@ -116,7 +116,8 @@ class RankAware(ABC):
 
         Args:
             inputs: What to divide, along its first dimension; the values of a dict must have the same length.
-            apply_padding: Whether to repeat the last element until all shares have the same length.
+            apply_padding: Whether to repeat the last element until all shares have the same length: that of the share,
+                or of the whole data set, as in Accelerate.
 
         Raises:
             ConfigurationError: The inputs cannot be divided, or the values of a dict differ in length.
@@ -151,14 +152,15 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
     own = least + (rank < extra)
     longest = math.ceil(len(inputs) / size)
     if pad and own < longest and _is_dataset(inputs):
-        last = min(start + max(own, 1), len(inputs)) - 1
-        return inputs.select([min(index, last) for index in range(start, start + longest)] if len(inputs) else [])
+        return inputs.select([*range(start, start + own), *[len(inputs) - 1] * (longest - own)])
     part = _cut(inputs, start, start + own)
     return _filled(part, inputs, longest) if pad and own < longest else part
 
 
 def _cut(inputs: Any, start: int, end: int) -> Any:
-    return inputs.select(range(start, end)) if _is_dataset(inputs) else inputs[start:end]
+    if _is_dataset(inputs):
+        return inputs.select(range(start, end) if start < end else [])  # a range may not begin at the end
+    return inputs[start:end]
 
 
 def _is_dataset(inputs: Any) -> bool:

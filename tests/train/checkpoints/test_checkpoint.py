@@ -175,7 +175,9 @@ def test_weights_that_accelerate_saved_under_ddp_are_understood(tmp_path: Path) 
     theirs.accelerator.save_state(str(tmp_path))
     for index, model in enumerate(theirs.models):
         state = {f"module.{name}": tensor for name, tensor in model.state_dict().items()}
-        serialization.save(state, tmp_path / ("model_1.safetensors" if index else "model.safetensors"), True)
+        serialization.save(
+            state, tmp_path / ("model_1.safetensors" if index else "model.safetensors"), safe_serialization=True
+        )
     ours = Setup(Accelerator(cpu=True), seed=1)
     ours.accelerator.load_state(tmp_path)
     assert ours.values() == theirs.values()

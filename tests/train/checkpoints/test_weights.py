@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -192,7 +193,7 @@ def test_a_save_that_fails_leaves_what_was_there_before(safe: bool, full_disk: N
         with pytest.raises((OSError, RuntimeError, safetensors.SafetensorError)):
             weights.save_model({"a": torch.ones(100), "b": torch.ones(1000)}, tmp_path, size, safe)
     with pytest.raises((OSError, RuntimeError, safetensors.SafetensorError)):
-        serialization.save({"b": torch.ones(1000)}, before, safe)
+        serialization.save({"b": torch.ones(1000)}, before, safe_serialization=safe)
     assert list(tmp_path.iterdir()) == [before]
     assert before.read_bytes() == content
 
@@ -263,3 +264,11 @@ def test_the_error_says_why_the_disk_refuses_a_file(tmp_path: Path) -> None:
         serialization.write_safe(large, tmp_path / "optimizer.bin", "the optimizer")
     with pytest.raises(OSError, match="File too large"):
         weights.write(large, tmp_path / "model.bin", safe_serialization=False)
+
+
+def test_an_open_file_gets_a_pickle_but_no_safetensors() -> None:
+    serialization.save({"a": torch.ones(2)}, file := io.BytesIO())
+    file.seek(0)
+    assert torch.equal(serialization.load(file)["a"], torch.ones(2))
+    with pytest.raises(ConfigurationError, match="to a path, not to an open file"):
+        serialization.save({"a": torch.ones(2)}, file, safe_serialization=True)

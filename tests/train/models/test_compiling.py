@@ -84,3 +84,23 @@ def test_a_model_without_blocks_is_wrapped_as_without_the_option() -> None:
     plugin = TorchDynamoPlugin("eager", use_regional_compilation=True)
     assert compiling.is_compiled(compiling.apply(nn.Linear(2, 2), plugin))
     assert "use_regional_compilation" not in plugin.to_kwargs()
+
+
+@pytest.mark.parametrize(
+    ("given", "backend", "warned"),
+    [
+        ({"mode": "max-autotune"}, "", "TorchDynamoPlugin(mode='max-autotune') has no effect without a backend"),
+        ({"use_regional_compilation": True}, "", "TorchDynamoPlugin(use_regional_compilation=True) has no effect"),
+        ({"mode": "default"}, "eager", ""),
+        ({"mode": "default", "backend": "no"}, "", ""),
+        ({"disable": True}, "", ""),
+        ({}, "", ""),
+    ],
+)
+def test_options_without_a_backend_are_said_to_have_no_effect(
+    given: dict[str, Any], backend: str, warned: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", backend)
+    Accelerator(cpu=True, dynamo_plugin=TorchDynamoPlugin(**given))
+    assert bool(caplog.messages) == bool(warned)
+    assert warned in "".join(caplog.messages)

@@ -117,6 +117,8 @@ class Rows:
         return cls(rows)
 
     def select(self, indices: Any) -> Rows:
+        if isinstance(indices, range) and indices.start >= len(self):
+            raise IndexError(f"index {indices.start} is out of range")  # as the library, even if the range is empty
         return Rows([self._rows[index] for index in indices])
 
     def __len__(self) -> int:

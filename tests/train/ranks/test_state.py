@@ -133,10 +133,18 @@ def test_a_tensor_is_shared_out_and_padded() -> None:
 
 @pytest.mark.parametrize(
     ("count", "shares"),
-    [(5, [[0, 1], [2, 3], [4, 4]]), (3, [[0], [1], [2]]), (1, [[0], [0], [0]]), (0, [[], [], []])],
+    [
+        (5, [[0, 1], [2, 3], [4, 4]]),
+        (4, [[0, 1], [2, 3], [3, 3]]),
+        (3, [[0], [1], [2]]),
+        (1, [[0], [0], [0]]),
+        (0, [[], [], []]),
+    ],
 )
 def test_a_data_set_is_shared_out_and_padded_as_a_data_set(count: int, shares: list[Any]) -> None:
+    """The shares are those that Accelerate gives of a data set of the `datasets` library."""
     rows = Rows([{"k": number} for number in range(count)])
+    assert [len(share(rows, rank, 3)) for rank in range(3)] == [len(range(rank, count, 3)) for rank in range(3)]
     padded = [share(rows, rank, 3, pad=True) for rank in range(3)]
     assert [type(each) for each in padded] == [Rows] * 3
     assert [[row["k"] for row in each] for each in padded] == shares
