@@ -101,7 +101,7 @@ TABLE = (
         """AORecipeKwargs AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration DistributedDataParallelKwargs
         DistributedType DynamoBackend GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs LoggerType
         PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin TorchTensorParallelPlugin""",
-        "KwargsHandler"),
+        "FP8BackendType KwargsHandler"),
     Row("train.ranks.collectives", "utils.operations",
         "broadcast broadcast_object_list gather gather_object pad_across_processes reduce", "copy_tensor_to_devices"),
     Row("train.ranks.gradient_state", "state", "GradientState"),

@@ -82,7 +82,7 @@ TABLE = (
     Refusal(
         "fp8 with libraries other than torchao",
         "mixed_precision='fp8' uses torchao: pass AORecipeKwargs in kwargs_handlers, or nothing.",
-        """FP8BackendType FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
+        """FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
         convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers
         find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
     ),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from notebook_accel import Accelerator, debug_launcher, load_checkpoint_in_model, notebook_launcher
+from notebook_accel.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
 from notebook_accel.errors import NotebookAccelError
 
 
@@ -76,6 +77,21 @@ def test_an_accelerator_says_what_to_write_instead(keyword: str) -> None:
     with pytest.raises(TypeError) as caught:
         Accelerator(**{keyword: value})
     assert str(caught.value) == f"Accelerator() has no argument {keyword!r}{instead}"
+
+
+LOADERS = [
+    (DataLoaderShard, "batch_size", ": it wraps a DataLoader. Create DataLoader(dataset, batch_size=2, ...), and pass"),
+    (DataLoaderDispatcher, "batch_size", ": it wraps a DataLoader. Create DataLoader(dataset, batch_size=2, ...), and"),
+    (SkipDataLoader, "skip_batches", ": prepare a DataLoader, and call skip_first_batches(loader, 2)"),
+    (DataLoaderShard, "devise", "; did you mean device?"),
+]
+
+
+@pytest.mark.parametrize(("kind", "keyword", "instead"), LOADERS)
+def test_a_prepared_loader_says_what_to_write_instead(kind: type[Any], keyword: str, instead: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        kind([1, 2], **{keyword: 2})
+    assert str(caught.value).startswith(f"{kind.__name__}() has no argument {keyword!r}{instead}")
 
 
 @pytest.mark.parametrize("keyword", [*inspect.signature(accelerate.load_checkpoint_in_model).parameters][2:])

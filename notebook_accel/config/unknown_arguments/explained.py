@@ -14,27 +14,28 @@ Advice = Callable[[str, Mapping[str, Any]], str]
 """What to write instead of a keyword, given all arguments of the call by name; empty if nothing is known about it."""
 
 
-def explained(advice: Advice, name: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explained(advice: Advice) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator, with which a call that has an unknown keyword ends in an error that says what to write instead.
 
-    Where there is no advice, the error suggests the parameter with the most similar name.
+    Where there is no advice, the error suggests the parameter with the most similar name. The error of a constructor
+    names the class of the object.
 
     Args:
         advice: Looks up the keyword.
-        name: The name of the function in the error; by default its own.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         code = function.__code__
         positional = code.co_varnames[: code.co_argcount]
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        title = name or function.__name__
+        constructs = function.__name__ == "__init__"
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             for keyword in kwargs:
                 if keyword not in known:
                     given = {**dict(zip(positional, args, strict=False)), **kwargs}
+                    title = type(args[0]).__name__ if constructs else function.__name__
                     raise UnknownArgumentError(_message(title, keyword, known, advice(keyword, given)))
             return function(*args, **kwargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
@@ -56,16 +56,6 @@ class Handlers:
         found = self._given.get(kind)
         assert found is None or isinstance(found, kind)
         return found
-
-
-def refuse_unavailable(**plugins: Any) -> None:
-    """Raises for a plugin that this package does not support."""
-    for name, value in plugins.items():
-        if value is not None:
-            raise ConfigurationError(
-                f"{name} is not supported: choose from DDP (the default on several ranks), FSDP2 "
-                "(fsdp_plugin), tensor parallel (torch_tp_plugin) and several dimensions (parallelism_config)"
-            )
 
 
 def parallelism(config: ParallelismConfig | None, plugin: TorchTensorParallelPlugin | None) -> ParallelismConfig | None:

@@ -18,6 +18,7 @@ from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
+from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
@@ -27,6 +28,7 @@ from notebook_accel.train.options.plugins import (
     DistributedDataParallelKwargs,
     DistributedType,
     DynamoBackend,
+    FP8BackendType,
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 class AcceleratorBase(RankAware):
     """The settings and parts of an `Accelerator`, whose docstring documents the arguments."""
 
-    @explained(argument_advice.advice, "Accelerator")
+    @explained(argument_advice.advice)
     def __init__(
         self,
         device_placement: bool = True,
@@ -83,7 +85,7 @@ class AcceleratorBase(RankAware):
         deepspeed_plugins: Any = None,
         parallelism_config: ParallelismConfig | None = None,
     ) -> None:
-        arguments.refuse_unavailable(
+        unavailable.refuse(
             deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
             megatron_lm_plugin=megatron_lm_plugin,
         )
@@ -134,7 +136,10 @@ class AcceleratorBase(RankAware):
         self.init_handler = group_options
         self.autocast_handler = handlers.get(AutocastKwargs)
         self.profile_handler = handlers.get(ProfileKwargs)
-        self.ao_recipe_handler = handlers.get(AORecipeKwargs)
+        self.ao_recipe_handler = self._precision.fp8_options if self.has_fp8_handler else None
+        """How models are converted to fp8; `None` in another precision."""
+        self.fp8_recipe_handler = self.te_recipe_handler = self.msamp_recipe_handler = None
+        """Always `None`, because only torchao computes in fp8 here."""
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
@@ -241,6 +246,21 @@ class AcceleratorBase(RankAware):
     def mixed_precision(self) -> str:
         """The precision of forward passes: `no`, `fp16`, `bf16` or `fp8`."""
         return self.state.mixed_precision
+
+    @property
+    def has_fp8_handler(self) -> bool:
+        """Whether models compute in fp8."""
+        return self.mixed_precision == "fp8"
+
+    @property
+    def fp8_backend(self) -> FP8BackendType:
+        """The library that computes in fp8."""
+        return FP8BackendType.AO if self.has_fp8_handler else FP8BackendType.NO
+
+    @property
+    def has_lomo_optimizer(self) -> bool:
+        """Always `False`, because LOMO's optimizers are not supported."""
+        return False
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:

@@ -35,7 +35,7 @@ class DataLoaderDispatcher(PreparedLoader):
         self,
         base_dataloader: DataLoader[Any],
         *,
-        num_processes: int,
+        num_processes: int = 1,
         split_batches: bool = False,
         even_batches: bool = True,
         slice_fn: Callable[..., Any] | None = None,

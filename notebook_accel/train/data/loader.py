@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
-from notebook_accel.train.data import device_transfer, resume
+from notebook_accel.train.data import device_transfer, loader_advice, resume
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_progress import with_progress
 from notebook_accel.train.data.resume import Position, Progress
@@ -51,6 +52,7 @@ class PreparedLoader(DataLoader[Any]):
 
     _is_accelerate_prepared = True
 
+    @explained(loader_advice.advice)
     def __init__(
         self,
         base_dataloader: DataLoader[Any],

@@ -10,35 +10,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.choice import Choice
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
-    from typing_extensions import Self
-
-
-class Choice(str, enum.Enum):
-    """A choice that can also be given as a string, in upper or lower case."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> Choice | None:
-        return next((each for each in cls if isinstance(value, str) and each.value.lower() == value.lower()), None)
-
-    @classmethod
-    def list(cls) -> list[str]:
-        return [each.value for each in cls]
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    @classmethod
-    def of(cls, value: object, name: str) -> Self:
-        """Parses the user's argument `name` into a choice."""
-        try:
-            return cls(value)
-        except ValueError:
-            raise ConfigurationError(f"{name}={value!r} must be one of {', '.join(cls.list())}") from None
 
 
 class DistributedType(str, enum.Enum):
@@ -70,7 +47,21 @@ class PrecisionType(Choice):
     BF16 = "bf16"
 
 
-class RNGType(Choice):
+class FP8BackendType(
+    Choice, refused="MSAMP TE", advice="mixed_precision='fp8' uses torchao: compare with FP8BackendType.AO."
+):
+    """The library that computes in fp8."""
+
+    NO = "NO"
+    AO = "AO"
+
+
+class RNGType(
+    Choice,
+    refused="HPU MLU MUSA NEURON NPU SDAA XLA XPU",
+    advice="The random states of the CPU and of GPUs are synced. Leave it out, and call set_seed, which seeds the "
+    "device of every rank.",
+):
     """A random state that can be made equal on all ranks."""
 
     TORCH = "torch"
@@ -78,7 +69,11 @@ class RNGType(Choice):
     GENERATOR = "generator"
 
 
-class LoggerType(Choice):
+class LoggerType(
+    Choice,
+    refused="AIM CLEARML DVCLIVE SWANLAB",
+    advice="Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with.",
+):
     """The trackers that can be chosen by name."""
 
     ALL = "all"
@@ -89,7 +84,13 @@ class LoggerType(Choice):
     MLFLOW = "mlflow"
 
 
-class DynamoBackend(Choice):
+class DynamoBackend(
+    Choice,
+    refused="""AOT_TORCHXLA_TRACE_ONCE AOT_TS_NVFUSER FX2TRT HPU_BACKEND NEURON NVPRIMS_NVFUSER OFI ONNXRT TENSORRT
+        TORCHXLA_TRACE_ONCE TVM""",
+    advice="Pass torch's own name of the compiler as a string, such as dynamo_backend='tvm'; the package that adds it "
+    "to torch has to be installed. torch.compiler.list_backends() returns the names.",
+):
     """The compilers of `torch.compile` that come with torch."""
 
     NO = "NO"

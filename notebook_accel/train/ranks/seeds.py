@@ -56,7 +56,7 @@ def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | 
     Raises:
         ConfigurationError: There is no such state.
     """
-    match RNGType(rng_type):
+    match RNGType.of(rng_type, "rng_type"):
         case RNGType.TORCH:
             torch.set_rng_state(_from_first(torch.get_rng_state()))
         case RNGType.CUDA:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
@@ -157,7 +158,8 @@ class AcceleratorState(RankAware):
     """This rank's `PartialState`, precision and plugins. The first `Accelerator` creates it; others share it.
 
     Raises:
-        ConfigurationError: There is a state already, with other settings; the message shows both.
+        ConfigurationError: There is a state already, with other settings; the message shows both. Or a plugin belongs
+            to a strategy that this package does not have.
     """
 
     partial: PartialState
@@ -174,11 +176,14 @@ class AcceleratorState(RankAware):
         mixed_precision: str | None = None,
         cpu: bool = False,
         dynamo_plugin: TorchDynamoPlugin | None = None,
+        deepspeed_plugin: Any = None,
         fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
         torch_tp_plugin: TorchTensorParallelPlugin | None = None,
+        megatron_lm_plugin: Any = None,
         parallelism_config: ParallelismConfig | None = None,
         **kwargs: Any,
     ) -> AcceleratorState:
+        unavailable.refuse(deepspeed_plugin=deepspeed_plugin, megatron_lm_plugin=megatron_lm_plugin)
         if mixed_precision is not None:
             mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)

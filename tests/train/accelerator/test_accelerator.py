@@ -518,3 +518,12 @@ def heard_in_a_child() -> tuple[bool, int]:
 
 def test_what_a_rank_forks_does_not_speak_for_it(ranks: Ranks) -> None:
     assert ranks(heard_in_a_child) == [(True, 0)] * 2
+
+
+def test_without_fp8_no_library_computes_in_it() -> None:
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.fp8_backend.value == accelerate.utils.dataclasses.FP8BackendType.NO.value
+    assert not accelerator.has_fp8_handler
+    assert not accelerator.has_lomo_optimizer
+    for library in ("fp8", "ao", "te", "msamp"):
+        assert getattr(accelerator, f"{library}_recipe_handler") is None

@@ -213,3 +213,10 @@ def only_some() -> tuple[Any, ...]:
 def test_some_things_happen_on_some_ranks(ranks: Ranks, capfd: pytest.CaptureFixture[str]) -> None:
     assert ranks(only_some) == [([1, 2], 0, 0, None, None, None), ([3], None, None, 1, 1, 1)]
     assert capfd.readouterr().out.count("once") == 1
+
+
+@pytest.mark.parametrize("name", ["deepspeed_plugin", "megatron_lm_plugin"])
+def test_a_plugin_that_is_not_supported_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is not supported"):
+        AcceleratorState(**{name: object()})
+    assert not is_initialized()
