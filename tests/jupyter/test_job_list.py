@@ -282,3 +282,10 @@ def test_a_folder_that_others_can_write_to_is_not_read(jobs: JobList, state: Pat
 def test_without_any_job_there_is_no_problem(jobs: JobList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "none"))
     assert jobs.listing() == {"jobs": [], "problem": ""}
+
+
+def test_a_home_that_is_read_only_is_a_problem(jobs: JobList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write anywhere
+    problem = jobs.listing()["problem"]
+    assert f"aren't recorded and don't appear here, because {tmp_path} isn't writable" in problem

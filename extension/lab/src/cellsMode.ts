@@ -16,7 +16,14 @@ export class CellsMode {
   /** Whether it is being changed. */
   isChanging = false;
 
+  private asking = 0;
+  /** Another browser, too, can change the mode of the notebook's kernel. A busy kernel answers when it is idle. */
+  private readonly onFocus = () => {
+    if (!this.asking) void this.ask();
+  };
+
   constructor(private readonly session: ISessionContext) {
+    window.addEventListener("focus", this.onFocus);
     session.kernelChanged.connect(this.onKernelChanged, this);
     session.statusChanged.connect(this.onStatusChanged, this);
     void session.ready.then(() => this.ask());
@@ -28,12 +35,15 @@ export class CellsMode {
   }
 
   dispose(): void {
+    window.removeEventListener("focus", this.onFocus);
     Signal.clearData(this);
   }
 
   /** Asks the kernel. If it dies meanwhile, the answer no longer matters. */
   async ask(): Promise<void> {
+    this.asking += 1;
     await this.askKernel().catch(() => undefined);
+    this.asking -= 1;
   }
 
   private async askKernel(): Promise<void> {
@@ -86,7 +96,7 @@ export class CellsMode {
   }
 
   private onStatusChanged(_: ISessionContext, status: Kernel.Status): void {
-    if (status === "restarting" || status === "autorestarting") this.set(this.ranks === null ? null : 0);
+    if (["restarting", "autorestarting", "dead"].includes(status)) this.set(this.ranks === null ? null : 0);
   }
 }
 

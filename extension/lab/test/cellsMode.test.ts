@@ -104,12 +104,27 @@ test.each([
   expect([mode.isChanging, mode.ranks]).toEqual([false, 0]);
 });
 
-test("after a restart, cells run in the kernel", async () => {
+test.each(["restarting", "dead"])("once the kernel is %s, cells run in the kernel", async (status) => {
   const kernel = new Kernel();
   kernel.ranks = "2";
   const { made, mode } = session(kernel);
   await settle();
   expect(mode.ranks).toBe(2);
-  made.statusChanged.emit("restarting");
+  made.statusChanged.emit(status);
   expect(mode.ranks).toBe(0);
+});
+
+test("what another browser has changed is known once the user is back", async () => {
+  const kernel = new Kernel();
+  const { mode } = session(kernel);
+  await settle();
+  kernel.ranks = "2";
+  window.dispatchEvent(new Event("focus"));
+  window.dispatchEvent(new Event("focus"));
+  await settle();
+  expect([mode.ranks, kernel.requests.length]).toEqual([2, 2]);
+  mode.dispose();
+  window.dispatchEvent(new Event("focus"));
+  await settle();
+  expect(kernel.requests).toHaveLength(2);
 });

@@ -86,7 +86,7 @@ class JobList:
             self._jobs.pop(gone).close()
         deadline = time.monotonic() + seconds
         rows = [self._row(record, brief, deadline) for record in found]
-        return {"jobs": without_superseded(rows), "problem": problem}
+        return {"jobs": without_superseded(rows), "problem": problem or _unrecorded()}
 
     def stop(self, job_id: str) -> None:
         """Asks a job to stop: its ranks get a KeyboardInterrupt. The second request kills them.
@@ -178,6 +178,18 @@ def _problem() -> str:
             f"Others can write to the folder of jobs, {folder}, so it isn't read. To allow that, run chmod 700 on it."
         )
     return ""
+
+
+def _unrecorded() -> str:
+    """Why new jobs can't be recorded; empty if they can, as far as this process can tell."""
+    folder = records.folder()
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
+        return ""
+    return (
+        f"Jobs that are launched now aren't recorded and don't appear here, because {nearest} isn't writable. "
+        f"To record them elsewhere, set {records.VARIABLE} to a folder, for the Jupyter server too."
+    )
 
 
 def find(job_id: str) -> Record:

@@ -53,7 +53,10 @@ class Head:
                 return cls(**{**fields, "owner": Owner(**fields["owner"])})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise JobLostError("its journal has no valid first line") from error
-        raise JobLostError(f"its journal was written by another version of notebook_accel: {found!r}, not {FORMAT}")
+        raise JobLostError(
+            "its journal was written by another version of notebook_accel: "
+            f"{found!r}, not {FORMAT}. Install the same version in the environments of Jupyter and of its kernels"
+        )
 
 
 def encode(rank: int | None, event: Event) -> bytes:
