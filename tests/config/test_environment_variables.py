@@ -6,8 +6,6 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config import environment_variables as variables
 from notebook_accel.config.layers import merge
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.accelerator import arguments
-from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.ranks import environment
 
 
@@ -115,6 +113,10 @@ def test_ranks_have_the_dimensions_of_the_launch(monkeypatch: pytest.MonkeyPatch
     sizes = {"parallelism_config_dp_shard_size": 4, "parallelism_config_cp_size": 2}
     for name, value in variables.rank_environment(LaunchConfig(parallelism=sizes), user).items():
         monkeypatch.setenv(name, value)
+    pytest.importorskip("torch")
+    from notebook_accel.train.accelerator import arguments
+    from notebook_accel.train.options.parallelism import ParallelismConfig
+
     config = arguments.parallelism(None, None)
     assert config == ParallelismConfig(dp_shard_size=4, cp_size=2, dp_replicate_size=1, tp_size=1)
 

@@ -307,7 +307,7 @@ def test_devices_that_are_not_there_are_refused(notebook: Notebook):
 
 def test_an_argument_that_is_not_known_is_refused(notebook: Notebook):
     cell = notebook.run("notebook_launcher(int, num_procs=2)")
-    assert (cell.error, "num_procs" in cell.error_text) == ("TypeError", True)
+    assert (cell.error, "num_procs" in cell.error_text) == ("UnknownArgumentError", True)
 
 
 def test_arguments_that_do_not_fit_the_function_are_an_error_of_the_ranks(notebook: Notebook):

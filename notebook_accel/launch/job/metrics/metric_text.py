@@ -35,7 +35,7 @@ def metric_text(drawing: Drawing) -> MetricText:
     if first is None or last is None:
         return MetricText("…", "", [])
     low, high = value(last.low), value(last.high)
-    spread = f"{low} to {high} over ranks" if low != high else ""
+    spread = f"{low} to {high} over ranks" if last.low < last.high and low != high else ""
     facts = [f"last {_at(drawing, last.last)}"]
     if first.first != last.last:
         facts.append(f"first {_stated(drawing, Place(first.mean, first.first))}")
