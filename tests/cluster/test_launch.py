@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import PRELUDE, Cluster
-from tests.live_notebook import Notebook, lines_by_rank, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 
 def test_ranks_are_spread_over_the_machines(notebook: Notebook):
