@@ -27,6 +27,8 @@ from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import spans
 
+REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
+"""The commands that `StateMaker.request` handles."""
 _MOST_NAMES = 300
 _MOST_BARS = 8
 _MOST_LINES = 50

@@ -10,13 +10,10 @@ from typing import Any
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.jupyter.panel_update import PanelAnswer, PanelUpdate
 from notebook_accel.launch.job.job import Job
-from notebook_accel.panel.charts import chart_details
 from notebook_accel.panel.charts.chart_details import Reply
-from notebook_accel.panel.logs import log_requests
 from notebook_accel.panel.merge_patch import diff
-from notebook_accel.panel.panel_state import StateMaker
+from notebook_accel.panel.panel_state import REQUESTS, StateMaker
 
-_REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
 INTERVAL, BUSY_INTERVAL, NO_MORE = 250, 40, -1
 """Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
 SHARE = 0.03
@@ -59,7 +56,7 @@ class PanelSession:
         try:
             if message["cmd"] == "stop":
                 self._stop(int(message["click"]))
-            elif message["cmd"] in _REQUESTS:
+            elif message["cmd"] in REQUESTS:
                 self._maker.request(message)
                 self._is_over = False  # also after the end, it may change what is shown
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

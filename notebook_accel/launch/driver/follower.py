@@ -96,8 +96,7 @@ class Follower:
             if rank is not None and isinstance(event, (Line, Shown, Cleared)):
                 self._lines.append((self.job.ranks[rank].rank, event))  # a later attempt may have fewer
             elif rank is not None and isinstance(event, LinesLeftOut):
-                plural = "s are" if event.count > 1 else " is"
-                text = f"… {event.count:,} line{plural} left out here; {log_text.where_all_are(self.job.id)} …"
+                text = log_text.left_out(event.count, log_text.where_all_are(self.job.id))
                 self._lines.append((self.job.ranks[rank].rank, Line("stdout", text)))
             elif isinstance(event, Notice):
                 self._notices.append(event.text)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.logs.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
 from notebook_accel.launch.show.displays import Screen
 
@@ -145,8 +146,7 @@ class BoundedScreen:
         shown = list(page.lines) if is_last else list(page.lines)[-_MOST_LIVE_LINES:]
         left_out = self._dropped + (len(page.lines) - len(shown))
         if left_out and page is self._pages[0]:
-            plural = "s are" if left_out > 1 else " is"
-            shown.insert(0, f"… {left_out:,} line{plural} left out here; {self._rest} …")
+            shown.insert(0, log_text.left_out(left_out, self._rest))
         text = "\n".join(shown)
         if text != page.drawn:
             self._screen.display({"text/plain": text}, {}, page.id, update=page.drawn is not None)

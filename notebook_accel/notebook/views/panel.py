@@ -12,12 +12,10 @@ import anywidget
 import traitlets
 
 from notebook_accel.notebook.views.reload import control_channel
-from notebook_accel.panel.charts import chart_details
 from notebook_accel.panel.charts.chart_details import Reply
-from notebook_accel.panel.logs import log_requests
 from notebook_accel.panel.merge_patch import diff
+from notebook_accel.panel.panel_state import REQUESTS
 
-_REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
 _FILES = Path(__file__).parent / "browser"
 
 
@@ -128,7 +126,7 @@ class Panel(anywidget.AnyWidget):
             self.send({"ack": 0})
         elif cmd in ("left", "stored"):
             self._on_page(cmd)
-        elif cmd in _REQUESTS:
+        elif cmd in REQUESTS:
             self._on_request(message)
         self._on_answer()
 

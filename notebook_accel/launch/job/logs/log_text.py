@@ -20,6 +20,16 @@ def where_all_are(job: str) -> str:
     return f"attach({job!r}).log(last=None) returns all lines"
 
 
+def left_out(count: int, rest: str) -> str:
+    """The line that stands for lines that are missing.
+
+    Args:
+        count: How many are missing.
+        rest: The end of the sentence, such as that of `where_all_are`.
+    """
+    return f"… {count:,} line{'s are' if count > 1 else ' is'} left out here; {rest} …"
+
+
 def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
     """The last lines of a job with the ranks that are known; see `Job.log`."""
     if rank is not None and rank not in known:
