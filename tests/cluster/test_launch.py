@@ -52,6 +52,8 @@ def test_a_large_capture_and_a_large_value_travel(notebook: Notebook):
 def test_much_output_is_neither_lost_nor_out_of_order(notebook: Notebook):
     """More than a pipe, and what may be on its way, hold."""
     notebook.check("""
+    from notebook_accel import attach
+
     def speak():
         for number in range(40_000):
             print(number, "x" * 60)
