@@ -151,6 +151,17 @@ def test_a_folder_that_cannot_be_written_to_is_reported_and_the_training_goes_on
     assert "could not be written (NotADirectoryError" in later
 
 
+def listens(process: Any, port: int) -> bool:
+    """Whether a process holds a socket that listens at a port."""
+    import psutil
+
+    try:
+        found = process.net_connections("tcp4")
+    except psutil.NoSuchProcess:  # a rank of another group
+        return False
+    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+
+
 def loses_its_store(folder: str) -> list[float]:
     """On each rank: a training whose rendezvous is killed on the way."""
     import psutil
@@ -158,9 +169,9 @@ def loses_its_store(folder: str) -> list[float]:
     def kill_store(step: int) -> None:
         if step == 3 and os.environ["RANK"] == "0":
             port = int(os.environ["MASTER_PORT"])
-            found = {each.pid for each in psutil.net_connections("tcp4") if each.laddr and each.laddr.port == port}
-            for pid in found - {os.getpid(), os.getppid()} - {None}:
-                os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
+            # Only children of the server: the store's guard has the same sockets, and ends with it.
+            (store,) = (each for each in psutil.Process(os.getppid()).children() if listens(each, port))
+            store.kill()
 
     return train(folder, 4, on_step=kill_store)
 
