@@ -17,6 +17,7 @@ PACKAGE = Path(notebook_accel.__file__).parent
 WITH_IPYKERNEL = {"ipython", "tornado", "traitlets"}
 """Imported where a kernel or a Jupyter server runs: their own packages bring them."""
 IF_THERE = {
+    "amdsmi",
     "comet-ml",
     "jupyter-server",
     "marimo",

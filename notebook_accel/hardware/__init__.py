@@ -4,7 +4,7 @@
     nvidia.py        ─ NVIDIA's GPUs, listed by NVML
     amd.py           ─ AMD's GPUs, listed by the kernel's files
     gpu_readings.py  ─ what is measured on a GPU, and the interface of a vendor's sensors
-    nvidia_sensors.py, amd_sensors.py ─ the sensors of each
+    nvidia_sensors.py, amd_sensors.py ─ the sensors of each; AMD's ask amd_smi.py, and read amd_files.py
     process_meter.py ─ the CPU time and memory of processes
     host_meter.py    ─ the CPU, memory, and disk of this machine
     intel.py         ─ whether there are GPUs of Intel's, which ranks can't use
@@ -12,7 +12,7 @@
     torch_build.py   ─ the platform that the installed torch is built for
     tpus.py          ─ TPU chips
     cores.py         ─ cores of the CPU
-    fakes.py         ─ machines that are not there, for tests and demonstrations
+    fakes/           ─ machines that are not there, for tests and demonstrations
 
 GPUs are numbered as torch would number them here. `PLATFORMS` has a row for each vendor's.
 """

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 
 from notebook_accel.hardware.amd_sensors import AmdSensors
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, write_amd_files
+from notebook_accel.hardware.fakes import FakeAmdSmi, FakeGpu, FakeNvml, amd_smi, write_amd_files
 from notebook_accel.hardware.gpu_readings import GpuReading
 from notebook_accel.hardware.nvidia_sensors import NvmlSensors
 
@@ -80,7 +83,7 @@ def test_the_fake_of_nvml_has_the_functions_and_numbers_of_the_real_one() -> Non
 def test_amds_files_are_read(tmp_path: Path) -> None:
     hot = replace(BUSY, throttled=1 << 36 | 1, errors={"pcie_replay_count": 4, "ras/umc_err_count": 2})
     write_amd_files(tmp_path, [replace(hot, name="AMD Instinct MI250X"), FakeGpu("AMD Instinct MI250X", 64 << 30)])
-    first, second = AmdSensors(tmp_path).read().values()
+    first, second = AmdSensors(tmp_path, lambda: None).read().values()
     assert first == GpuReading(
         "AMD Instinct MI250X", 87, 3 << 30, 80 << 30, 66.0, 310.0, 700.0, ("temperature", "power limit"),
         {"PCIe replays": 4, "uncorrected memory errors": 2},
@@ -95,6 +98,110 @@ def test_an_amd_card_without_some_of_the_files_is_read_as_far_as_it_goes(tmp_pat
         file.unlink()
     (device / "hwmon/hwmon3/power1_average").rename(device / "hwmon/hwmon3/power1_input")  # newer cards
     (device / "gpu_metrics").write_bytes(b"\x60\x00\x01\x04" + b"\xff" * 92)  # another version
-    [reading] = AmdSensors(tmp_path).read().values()
+    [reading] = AmdSensors(tmp_path, lambda: None).read().values()
     assert (reading.utilization, reading.temperature, reading.power, reading.throttled) == (None, 61.0, 310.0, ())
     assert reading.errors == {}
+
+
+INSTINCT = FakeGpu("AMD Instinct MI300X", 192 << 30, {7: 3 << 30}, utilization=12, temperature=50, power=400)
+
+
+def test_amdsmi_is_asked_before_the_files_and_closed(tmp_path: Path) -> None:
+    files = replace(INSTINCT, throttled=1, errors={"pcie_replay_count": 4})
+    write_amd_files(tmp_path, [files, files])
+    library = FakeAmdSmi([replace(INSTINCT, utilization=87, held={7: 9 << 30}), replace(INSTINCT, temperature=71)])
+    sensors = AmdSensors(tmp_path, lambda: library)
+    first, second = sensors.read().values()
+    assert first == GpuReading(
+        INSTINCT.name, 87, 9 << 30, 192 << 30, 50, 400, 700.0, ("power limit",), {"PCIe replays": 4}
+    )
+    assert (second.utilization, second.temperature) == (12, 71)
+    assert library.is_open
+    sensors.close()
+    assert (library.is_open, sensors.read()) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "field", "value"),
+    [
+        ("amdsmi_get_gpu_activity", "utilization", 12),
+        ("amdsmi_get_gpu_memory_usage", "memory_used", 3 << 30),
+        ("amdsmi_get_gpu_memory_total", "memory_total", 192 << 30),
+        ("amdsmi_get_temp_metric", "temperature", 50.0),
+        ("amdsmi_get_power_info", "power", 400.0),
+        ("amdsmi_get_power_cap_info", "power_limit", 700.0),
+        ("amdsmi_get_gpu_kfd_info", "utilization", 12),  # ROCm 6.2, which can't say which GPU is which
+    ],
+)
+def test_what_amdsmi_does_not_measure_comes_from_the_files(
+    unsupported: str, field: str, value: float, tmp_path: Path
+) -> None:
+    write_amd_files(tmp_path, [INSTINCT])
+    other = FakeGpu("", 1, {7: 1}, utilization=1, temperature=1, power=1, power_limit=1)
+    [reading] = AmdSensors(tmp_path, lambda: FakeAmdSmi([other], [unsupported])).read().values()
+    assert getattr(reading, field) == value
+
+
+def test_an_older_card_reports_its_power_as_the_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_amd_files(tmp_path, [replace(INSTINCT, power=1)])
+    older = {"current_socket_power": "N/A", "average_socket_power": 250}
+    monkeypatch.setattr(FakeAmdSmi, "amdsmi_get_power_info", lambda self, handle: older)
+    [reading] = AmdSensors(tmp_path, amd_smi(INSTINCT)).read().values()
+    assert reading.power == 250
+
+
+def test_amdsmi_is_not_loaded_on_a_machine_without_amds_gpus(tmp_path: Path) -> None:
+    assert AmdSensors(tmp_path, fail).read() == {}
+    write_amd_files(tmp_path, [INSTINCT])
+    assert len(AmdSensors(tmp_path, amd_smi()).read()) == 1  # no driver for the library, as in some containers
+
+
+def fail() -> None:
+    raise AssertionError("it was loaded")
+
+
+def test_the_fake_of_amdsmi_has_the_functions_and_numbers_of_the_real_one() -> None:
+    """The real one can't be imported without its library, so its source is read."""
+    spec = importlib.util.find_spec("amdsmi")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent
+    functions, classes = definitions(folder / "amdsmi_interface.py")
+    errors = definitions(folder / "amdsmi_exception.py")[1]
+    numbers: dict[str, Any] = {}
+    for node in ast.parse((folder / "amdsmi_wrapper.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            numbers |= {target.id: node.value.value for target in node.targets if isinstance(target, ast.Name)}
+    for name, fake in vars(FakeAmdSmi).items():
+        if name.startswith("amdsmi_"):
+            own = list(inspect.signature(fake).parameters)[1:]
+            assert own == [each.arg for each in functions[name].args.args], name
+        elif isinstance(fake, type) and issubclass(fake, Exception):
+            assert name in errors
+        elif isinstance(fake, type):
+            for member in fake.__members__.values():  # type: ignore[attr-defined]
+                [value] = [each.value for each in assignments(classes[name]) if each.targets[0].id == member.name]
+                assert member == numbers[value.attr], member
+    for name in ("NOT_SUPPORTED", "DRIVER_NOT_LOADED", "NOT_INIT"):
+        assert getattr(FakeAmdSmi, name) == numbers[f"AMDSMI_STATUS_{name}"]
+    library = FakeAmdSmi([INSTINCT])
+    for name in ("kfd_info", "activity", "power_info", "power_cap_info"):
+        full = next(each for each in (f"amdsmi_get_gpu_{name}", f"amdsmi_get_{name}") if hasattr(library, each))
+        assert getattr(library, full)(0).keys() <= texts(functions[full]), full
+
+
+def definitions(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The functions and the classes of a file, by name."""
+    body = ast.parse(file.read_text()).body
+    return (
+        {node.name: node for node in body if isinstance(node, ast.FunctionDef)},
+        {node.name: node for node in body if isinstance(node, ast.ClassDef)},
+    )
+
+
+def assignments(node: Any) -> list[Any]:
+    return [each for each in node.body if isinstance(each, ast.Assign)]
+
+
+def texts(node: Any) -> set[str]:
+    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}

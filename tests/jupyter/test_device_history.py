@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.hardware import Sensors
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
+from notebook_accel.hardware.amd_sensors import AmdSensors
+from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
 from notebook_accel.hardware.nvidia_sensors import NvmlSensors
 from notebook_accel.jupyter.device_model import Device
 from notebook_accel.jupyter.reader import device_history
@@ -44,6 +45,16 @@ def test_the_machine_and_each_gpu_are_measured(tmp_path: Path) -> None:
     assert second["warning"].startswith("The GPU runs below its clock rate because it is too hot (91 °C)")
     history.close()
     assert not library.is_open
+
+
+def test_an_amd_gpu_is_measured(tmp_path: Path) -> None:
+    write_amd_files(tmp_path, [FakeGpu("AMD Instinct MI300X", 192 << 30)])
+    measured = FakeGpu("", 192 << 30, {7: 41 << 30}, utilization=87, temperature=66, power=310, power_limit=750)
+    [_, gpu] = DeviceHistory(tmp_path, lambda: [AmdSensors(tmp_path, amd_smi(measured))]).listing()["devices"]
+    assert (gpu["id"], gpu["title"]) == ("GPU-00000000000000a0", "GPU 0 · AMD Instinct MI300X")
+    assert values(gpu) == {
+        "utilization": "87%", "memory": "41 of 192 GB", "temperature": "66 °C", "power": "310 of 750 W",
+    }  # fmt: skip
 
 
 def test_five_minutes_are_remembered_with_gaps_where_nothing_was_read(tmp_path: Path, clock: list[float]) -> None:

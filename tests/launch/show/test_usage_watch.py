@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from notebook_accel import hardware
 from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
+from notebook_accel.hardware.amd_sensors import AmdSensors
+from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
 from notebook_accel.hardware.gpu_readings import Sensors
 from notebook_accel.hardware.nvidia_sensors import NvmlSensors
 from notebook_accel.launch.job.job import Job
@@ -60,6 +62,17 @@ def test_gpus_are_read_for_each_rank_by_its_device_and_closed_at_the_end() -> No
     watch.close()
     library.nvmlShutdown()  # that of the first line
     assert not library.is_open
+
+
+def test_the_rows_of_ranks_on_amd_gpus_are_read_through_amdsmi(tmp_path: Path) -> None:
+    gpus = [FakeGpu("AMD Instinct MI300X", 192 << 30, {7: used << 30}, utilization=used) for used in (11, 22)]
+    write_amd_files(tmp_path, [FakeGpu("AMD Instinct MI300X", 192 << 30)] * 2)
+    job = a_job("", "", devices=("GPU-00000000000000a1", "GPU-00000000000000a0"))
+    watch = UsageWatch(job, lambda: [AmdSensors(tmp_path, amd_smi(*gpus))])
+    read(watch, lambda: job.ranks[1].gpu)
+    watch.close()
+    shown = [state.gpu and (state.gpu.utilization, state.gpu.memory_used, state.gpu.power) for state in job.ranks]
+    assert shown == [(22, 22 << 30, 70), (11, 11 << 30, 70)]
 
 
 def replays(count: int) -> dict[str, int]:
