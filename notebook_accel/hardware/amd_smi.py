@@ -1,6 +1,6 @@
 """Reads what AMD's driver measures through amdsmi, the management library of ROCm.
 
-Source: the AMD SMI Python API reference, and `amdsmi_interface.py` of amdsmi 7.0, where `"N/A"` is not available.
+Source: the AMD SMI Python API reference, and the interface of amdsmi 7.0, where `"N/A"` is not available.
 """
 
 from __future__ import annotations

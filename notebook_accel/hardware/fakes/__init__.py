@@ -6,10 +6,10 @@ They have the interfaces of the real ones, so that detection can be tried on any
     hardware.detect({}, probe)
 """
 
-from notebook_accel.hardware.fakes.amd_files import write_amd_files
-from notebook_accel.hardware.fakes.amd_smi import FakeAmdSmi, amd_smi
-from notebook_accel.hardware.fakes.cuda import FakeCuda
-from notebook_accel.hardware.fakes.gpu import FakeGpu
-from notebook_accel.hardware.fakes.nvml import FakeNvml, nvml
+from notebook_accel.hardware.fakes.fake_amd_files import write_amd_files
+from notebook_accel.hardware.fakes.fake_amd_smi import FakeAmdSmi, amd_smi
+from notebook_accel.hardware.fakes.fake_cuda import FakeCuda
+from notebook_accel.hardware.fakes.fake_gpu import FakeGpu
+from notebook_accel.hardware.fakes.fake_nvml import FakeNvml, nvml
 
 __all__ = ["FakeAmdSmi", "FakeCuda", "FakeGpu", "FakeNvml", "amd_smi", "nvml", "write_amd_files"]

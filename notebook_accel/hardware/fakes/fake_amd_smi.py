@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
-from notebook_accel.hardware.fakes.gpu import FakeGpu
+from notebook_accel.hardware.fakes.fake_gpu import FakeGpu
 
 
 class FakeAmdSmi:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from notebook_accel.hardware.fakes.gpu import FakeGpu
+from notebook_accel.hardware.fakes.fake_gpu import FakeGpu
 
 
 def write_amd_files(root: Path, gpus: Sequence[FakeGpu], *, products: bool = True) -> None:
