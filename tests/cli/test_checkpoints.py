@@ -73,6 +73,7 @@ def test_checkpoints_are_listed_by_step(folder: Path) -> None:
         ("checkpoint_10", ["10", "1", "2"], "yes"),
         ("checkpoint_100", ["100", "10", "2"], "yes"),
     ]
+    assert {row[-2] for row in rows} == {"kB"}
     assert run("list", folder).stdout.split("\n")[1].split()[:4] == rows[0][:4]
 
 

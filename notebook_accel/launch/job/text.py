@@ -43,7 +43,9 @@ def clock(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """`512 MB`, `1.5 GB`, in units of 1024."""
+    """`3 kB`, `512 MB`, `1.5 GB`, in units of 1024; what is not zero is 1 kB at least."""
+    if 0 < count < 2**20:
+        return f"{math.ceil(count / 2**10)} kB"
     return f"{count / 2**20:.0f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
 
 

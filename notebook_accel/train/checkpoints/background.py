@@ -124,8 +124,16 @@ def name(step: int) -> str:
 
 
 def prepare(folder: AnyPath) -> None:
-    """Makes a local folder, so that whoever resumes the job can tell that it isn't unmounted; warns if that fails."""
+    """Sees that checkpoints can be saved to a folder; all ranks call it.
+
+    A local folder is made, so that whoever resumes the job can tell that it isn't unmounted. If that fails, there is a
+    warning.
+
+    Raises:
+        CheckpointError: A remote folder can't be written to.
+    """
     if isinstance(folder, RemotePath):
+        AllRanks().run_on_each_node("check the folder of the checkpoints", lambda: transfer.check_writable(folder))
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)

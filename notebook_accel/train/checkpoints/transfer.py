@@ -24,6 +24,9 @@ from notebook_accel.train.checkpoints.all_ranks import AllRanks
 from notebook_accel.train.checkpoints.remote.path import RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 
+_PROBE = "notebook-accel.probe"
+"""The name of a file that is written only to see whether that works."""
+
 
 def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], keep: int, place: Place) -> None:
     """Writes a checkpoint.
@@ -84,10 +87,22 @@ def sealed(folder: RemotePath) -> list[str]:
     try:
         return [path.name for path in folders.sealed(folder)]
     except Exception as error:
-        raise CheckpointError(
-            f"{folder} can't be read ({type(error).__name__}: {error}): check its name, your credentials, and the "
-            "network"
-        ) from error
+        raise _unusable(folder, "read", error) from error
+
+
+def check_writable(folder: RemotePath) -> None:
+    """Writes an empty file to a folder, and removes it: before the first step rather than at the first checkpoint.
+
+    Raises:
+        CheckpointError: Nothing can be written there, for example because there is no such bucket.
+    """
+    probe = folder / _PROBE
+    try:
+        probe.write_text("", encoding="utf-8")
+    except Exception as error:
+        raise _unusable(folder, "written to", error) from error
+    with contextlib.suppress(Exception):  # another node has removed it, or this user may not remove anything
+        probe.remove_file()
 
 
 def fetch(checkpoint: RemotePath) -> None:
@@ -141,6 +156,12 @@ def _make_private(folder: Path) -> None:
     for each in (folder, folder.parent):
         if each != Path(tempfile.gettempdir()) and (each.is_symlink() or each.stat().st_uid != os.getuid()):
             raise CheckpointError(f"{each} belongs to another user: remove it, or set TMPDIR to a folder of your own")
+
+
+def _unusable(folder: RemotePath, what: str, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{folder} can't be {what} ({type(error).__name__}: {error}): check its name, your credentials, and the network"
+    )
 
 
 def _is_ours(checkpoint: RemotePath) -> bool:

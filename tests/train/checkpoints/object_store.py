@@ -2,6 +2,7 @@
 
 `bucket://name/key` is one file in `$OBJECT_STORE`, which appears when it is complete. A file `$OBJECT_STORE.fails`
 makes operations fail on keys that contain its text, or on all if it is empty. Writes are logged in `$OBJECT_STORE.log`.
+There is no bucket `absent` until `makedirs` makes it, as that of s3fs does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import fsspec
 from fsspec.spec import AbstractFileSystem
 
 PROTOCOL = "bucket"
+ABSENT = "absent"
 
 
 class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
@@ -61,6 +63,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         del options
         file = self._file(path)
+        if self._strip_protocol(path).startswith(f"{ABSENT}/") and not self._file(ABSENT).exists():
+            raise FileNotFoundError("the bucket does not exist")
         return _Upload(file) if mode == "wb" else file.open("rb")
 
     def rm_file(self, path: str) -> None:
@@ -74,7 +78,8 @@ class ObjectStore(AbstractFileSystem):  # type: ignore[misc]
         raise NotImplementedError("object stores cannot rename")
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        pass
+        if self._strip_protocol(path).startswith(ABSENT):
+            self._file(ABSENT).touch()
 
 
 class _Upload(io.BytesIO):

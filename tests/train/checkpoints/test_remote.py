@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from fsspec.implementations.local import LocalFileSystem
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, CheckpointError, FullyShardedDataParallelPlugin, notebook_launcher, set_seed
-from notebook_accel.train.checkpoints import background, maintenance, seal
+from notebook_accel.train.checkpoints import background, maintenance, seal, transfer
 from notebook_accel.train.checkpoints.remote.path import RemotePath
 from tests.train.checkpoints import object_store
 from tests.train.checkpoints.test_background import train
@@ -162,6 +163,26 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_an_empty_one(store: Store)
     store.fail("")
     with pytest.raises(CheckpointError, match=r"can't be read \(PermissionError.*check its name, your credentials"):
         background.newest(RemotePath(RUN))
+
+
+@pytest.mark.parametrize("why", ["the store refuses runs/digits/notebook-accel.probe", "the bucket does not exist"])
+def test_a_store_that_cannot_be_written_to_is_an_error_before_the_first_step(why: str, store: Store) -> None:
+    folder = RUN if "refuses" in why else f"bucket://{object_store.ABSENT}/digits"
+    if folder == RUN:
+        store.fail(".probe")
+    steps: list[int] = []
+    with pytest.raises(
+        CheckpointError, match=rf"{folder} can't be written to \(\w+Error: {why}\): check its name, your"
+    ):
+        train(folder, 1, on_step=steps.append)
+    assert not steps
+    assert not store.keys(), "a bucket with a mistyped name is not created"
+
+
+def test_a_file_system_with_folders_gets_those_that_it_lacks(tmp_path: Path) -> None:
+    run = RemotePath(str(tmp_path / "runs" / "digits"), LocalFileSystem())
+    transfer.check_writable(run)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "runs", tmp_path / "runs" / "digits"]
 
 
 def test_checkpoints_of_a_store_are_listed_and_pruned(store: Store) -> None:

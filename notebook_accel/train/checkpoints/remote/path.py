@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -106,13 +106,27 @@ class RemotePath:
         return text.decode(encoding)
 
     def write_text(self, text: str, encoding: str) -> None:
-        self._fs.pipe_file(self._path, text.encode(encoding))
+        self._write(lambda: self._fs.pipe_file(self._path, text.encode(encoding)))
 
     def upload(self, source: Path) -> None:
         """Writes the content of a local file to this one."""
-        with contextlib.suppress(NotImplementedError):  # object stores have no folders
+        self._write(lambda: self._fs.put_file(os.fspath(source), self._path))
+
+    def _write(self, write: Callable[[], object]) -> None:
+        """Writes this file, in a new folder if there is none yet."""
+        try:
+            write()
+        except FileNotFoundError:
+            # An object store has no folders, so its bucket is missing. For a folder, s3fs would create the bucket.
+            if not self._fs.exists(self._root()):
+                raise
             self._fs.makedirs(self.parent._path, exist_ok=True)
-        self._fs.put_file(os.fspath(source), self._path)
+            write()
+
+    def _root(self) -> str:
+        """The bucket, or the first folder of the path."""
+        first = self._path.lstrip("/").partition("/")[0]
+        return "/" if self._path.startswith("/") else first
 
     def download(self, target: Path) -> None:
         """Writes the content of this file to a local one."""
