@@ -8,7 +8,10 @@ read in samples, a large tensor is known by its version counter and its address,
 
 from __future__ import annotations
 
+import gc
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,17 +47,30 @@ def take(value: Any, *, complete: bool = False, seconds: float = 1.0) -> Fingerp
     """
     if type(value) in _CONSTANTS or is_imported(value):
         return _CONSTANT
-    sink = HashSink(seconds)
-    pickler = FingerprintPickler(sink)
-    try:
-        pickler.dump(value)
-        sink.check_time()
-        checksum = sink.complete() if complete and sink.sampled else None
-    except Exception:  # what pickling the user's objects may raise
-        return None
-    finally:
-        pickler.clear_memo()
+    with _no_garbage_collection():
+        sink = HashSink(seconds)
+        pickler = FingerprintPickler(sink)
+        try:
+            pickler.dump(value)
+            sink.check_time()
+            checksum = sink.complete() if complete and sink.sampled else None
+        except Exception:  # what pickling the user's objects may raise
+            return None
+        finally:
+            pickler.clear_memo()
     return Fingerprint(sink.hash.digest(), frozenset(sink.memory), bool(sink.sampled), checksum)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Postpones garbage collection: a full one, once torch is imported, takes longer than a fingerprint may take."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def differ(before: Fingerprint | None, now: Fingerprint | None, *, complete: bool) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -154,6 +155,22 @@ def test_what_costs_too_much_has_no_fingerprint() -> None:
     assert take(Slow(), seconds=BRIEFLY) is None
     assert differ(None, taken([]), complete=True) is None
     assert differ(taken([]), None, complete=True) is None
+
+
+class Collected:
+    """Records whether the garbage collector may run while it is pickled."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def __reduce__(self) -> Any:
+        self.seen.append(gc.isenabled())
+        return list, ()
+
+
+def test_no_garbage_collection_counts_as_time_of_a_fingerprint() -> None:
+    taken(Collected())
+    assert Collected.seen == [False]
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("make", [lambda: np.empty(2**27), lambda: torch.empty(2**28)], ids=["array", "tensor"])
