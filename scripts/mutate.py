@@ -103,6 +103,7 @@ def run_tests(folder: Path, tests: tuple[str, ...], limit: float | None) -> tupl
             "-p",
             "no:cacheprovider",
             f"--timeout={TEST_LIMIT}",
+            "--nightly",
         ]
         # The copy comes before the tree that the environment was made for, also in kernels and ranks.
         environ = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -31,6 +31,11 @@ _UNEXPLAINED = "long, without a docstring"
 """The property of such a test's report."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--nightly`."""
+    parser.addoption("--nightly", action="store_true", help="run also the tests that are marked `nightly`")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out what runs apart, unless it is named."""
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
@@ -68,14 +73,18 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the files that are marked `early` first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the files that are marked `early` first, and leaves out what is `nightly`, unless it is asked for or named.
 
     Raises:
         pytest.UsageError: A test is named after an address, so that two workers would not agree on its name.
     """
     if unstable := next((item.nodeid for item in items if " at 0x" in item.nodeid), None):
         raise pytest.UsageError(f"give this test ids without addresses: {unstable}")
+    if not config.getoption("nightly") and not any("::" in argument for argument in config.args):
+        left_out = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     early = {item.path for item in items if item.get_closest_marker("early")}
     items.sort(key=lambda item: item.path not in early)
 
