@@ -67,7 +67,10 @@ def test_the_sidebar_shows_jobs_live_opens_stops_attaches_and_deletes(page: Page
     expect(machine).to_contain_text("train(): ranks 0-1")
     assert running.locator("path").get_attribute("d").count("L") == 2  # type: ignore[union-attr]
     if front_end == "lab":
-        expect(page.tab.locator("#jp-main-statusbar")).to_contain_text("50%")
+        status = page.tab.locator("#jp-main-statusbar .na-lab-running")
+        expect(status).to_contain_text("50%")
+        status.click()
+        expect(page.tab.locator(".na-lab-job-tab .na-row").first).to_contain_text("50%")
     page.screenshot("running")
     open_panel(page, running, front_end)
 

@@ -3,7 +3,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from "@jupyterlab/applica
 import { IStatusBar } from "@jupyterlab/statusbar";
 import { Widget } from "@lumino/widgets";
 import { make, setText } from "../../src/dom";
-import { SHOW_JOBS } from "./commands";
+import { OPEN } from "./commands";
 import type { Jobs } from "./jobs";
 import { IJobs } from "./jobsPlugin";
 
@@ -17,7 +17,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   optional: [IStatusBar],
   activate: (app: JupyterFrontEnd, jobs: Jobs, bar: IStatusBar | null): void => {
     if (!bar) return; // as in Notebook
-    const item = new StatusItem(jobs, () => void app.commands.execute(SHOW_JOBS));
+    const item = new StatusItem(jobs, () => void app.commands.execute(OPEN, { job: jobs.running?.id ?? "" }));
     bar.registerStatusItem(plugin.id, {
       item,
       align: "left",
