@@ -24,6 +24,8 @@ PICTURES = Path(__file__).parents[2] / ".screenshots"
 ALL_KERNELS = [kernels.NEWEST, *kernels.OLDER]
 OTHERS = [(front_end, kernel) for front_end in ("lab", "notebook") for kernel in ALL_KERNELS][1:]
 """What a test that is marked `everywhere` meets, beside JupyterLab with the newest kernel; `twice`, only the last."""
+_NIGHTLY = OTHERS[:2] + OTHERS[3:-1]
+"""What a merge does without: what older kernels send is compared in `tests/kernel`, and Notebook meets the oldest."""
 
 _Servers = Callable[[str], Server]
 _Contexts = Callable[[Server], BrowserContext]
@@ -41,7 +43,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         elif metafunc.definition.get_closest_marker("twice") is not None:
             others = OTHERS[-1:]
         places = [("lab", kernels.NEWEST), *others]
-        metafunc.parametrize(("front_end", "kernel"), places, ids=["-".join(place) for place in places])
+        metafunc.parametrize(
+            ("front_end", "kernel"),
+            [
+                pytest.param(*place, id="-".join(place), marks=[pytest.mark.nightly] if place in _NIGHTLY else [])
+                for place in places
+            ],
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.conftest import Cluster
 from tests.documents.test_examples import execute
 
 
+@pytest.mark.nightly
 def test_the_example_runs(cluster: Cluster, tmp_path: Path):
     """All of its cells, whose kernel waits for agents of its own."""
     said = execute("08_two_machines", tmp_path, timeout=110)

@@ -197,7 +197,7 @@ def test_arguments_override_what_the_magic_has_set(notebook: Notebook):
     assert notebook.value("[found[2] for found in notebook_launcher(place, num_processes=2)]") == [0, 1]
 
 
-@pytest.mark.parametrize("way", ["auto", "client"])
+@pytest.mark.parametrize("way", ["auto", pytest.param("client", marks=pytest.mark.nightly)])
 def test_a_cluster_is_found_in_other_ways(cluster: Cluster, open_notebook: Callable[..., Notebook], way: str):
     """`auto` is the one that this machine is a node of; through the head's client server it need not be one."""
     address = cluster.client if way == "client" else way

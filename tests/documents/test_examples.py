@@ -21,6 +21,8 @@ SAID = {
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
 }
 """What their outputs must hold. (01 is run by `scripts/demo`, 07 by the tests of frameworks.)"""
+NIGHTLY = ("05_fsdp2", "06_plain_torch")
+"""Those of which every line has a test elsewhere."""
 OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
 """Beginnings of paths that tell where an example was run."""
 
@@ -58,7 +60,9 @@ def execute(name: str, folder: Path, *, timeout: int) -> str:
     return text(notebook)
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in NIGHTLY else []) for name in SAID]
+)
 def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains as a reader's would, in a kernel of its own."""
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)  # for `!notebook-accel`
@@ -86,6 +90,7 @@ def test_the_script_learns_on_two_ranks_as_the_file_says(tmp_path: Path) -> None
     assert (out / "model.safetensors").is_file()
 
 
+@pytest.mark.nightly
 def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_path: Path) -> None:
     """Two ranks train a model, and compile nothing, but import torch and scikit-learn."""
     assert launch("--num_processes=2", EXAMPLES / "02_cells_on_every_rank.ipynb", cwd=tmp_path)[-2:] == ["True", "True"]

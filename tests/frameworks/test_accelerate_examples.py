@@ -54,6 +54,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_an_example_gives_the_same_in_every_way(tmp_path: Path) -> None:
     """Long: four runs on two ranks each, of which three import transformers."""
     (tmp_path / "nlp_example.py").write_text(EXAMPLE)

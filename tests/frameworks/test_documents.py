@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import nbformat
+import pytest
 
 from tests.documents import blocks
 from tests.documents.test_blocks import APART
@@ -13,6 +14,7 @@ from tests.frameworks.conftest import LONG, wait_for_server
 from tests.live_notebook import Notebook
 
 
+@pytest.mark.nightly
 def test_the_example_runs(notebook: Notebook) -> None:
     """Kernel and server, or ranks, import each framework, for seconds each, and train with it, for fewer epochs."""
     notebook.check("import lightning, sklearn.datasets, transformers\nfrom transformers import Trainer", timeout=LONG)

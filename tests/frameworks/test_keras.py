@@ -60,6 +60,7 @@ def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     assert first[1] == pytest.approx(weights, abs=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_notebook_that_has_keras_launches_with_any_backend(notebook: Notebook, launch: Launch) -> None:
     """Long: the kernel imports one backend, and its rank another."""
     notebook.check("os.environ['KERAS_BACKEND'] = 'torch'\nimport keras", timeout=LONG)

@@ -63,6 +63,7 @@ def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: 
     assert both.bars == [[["steps", 4, 4, True]]] * 2
 
 
+@pytest.mark.nightly
 def test_a_notebook_that_runs_tensorflow_itself_launches_as_ever(notebook: Notebook, launch: Launch) -> None:
     """Long: the kernel imports TensorFlow. Its ranks find no trace of it; that such ranks train is tested above."""
     notebook.check("import tensorflow as tf\ntf.reduce_sum(tf.ones(3))", timeout=LONG)

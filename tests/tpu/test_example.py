@@ -15,6 +15,7 @@ def said(cell: nbformat.NotebookNode) -> str:
     return "".join(output.get("text", "") for output in cell.outputs if output.output_type == "stream")
 
 
+@pytest.mark.nightly
 def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long: what the ranks compute is compiled."""
     monkeypatch.setenv("NOTEBOOK_ACCEL_DEVICE", "tpu")

@@ -300,6 +300,7 @@ def loads(folder: Path, saves: Cases) -> Cases:
     return Cases({(name, to): (stepped, to, str(folder / name), False) for name, to in LOADED}, size=4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "layout"), LOADED)
 def test_a_run_goes_on_in_any_layout(name: str, layout: str, saves: Cases, loads: Cases) -> None:
     """Four ranks share the cores, and train in each of the layouts: about 20 s."""
@@ -311,6 +312,7 @@ def loads_alone(folder: Path) -> Cases:
     return Cases({name: (stepped, to, str(folder / name), False) for name, to in LOADED_ALONE.items()}, size=1)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LOADED_ALONE)
 def test_a_run_goes_on_with_one_rank(name: str, saves: Cases, loads_alone: Cases) -> None:
     assert_same(saves[name][0], loads_alone[name][0])
@@ -327,17 +329,20 @@ def on_three_dimensions() -> dict[str, Any]:
     return trained(OTHERS["replicate 2, shard 2, tp 2"], 1)
 
 
+@pytest.mark.nightly
 def test_eight_ranks_train_in_three_dimensions_as_one_does(alone: Cases, saves: Cases, on_eight: Cases) -> None:
     """Eight ranks share the cores, and do in one launch what this test and the next two look at: about 20 s."""
     saves["shards of tp"]  # which some of these cases load
     assert_same(on_eight["three dimensions"][0], alone["plain"][0])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LOADED_ON_EIGHT)
 def test_a_run_goes_on_with_more_ranks(name: str, saves: Cases, on_eight: Cases) -> None:
     assert_same(saves[name][0], on_eight[name][0])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_eight_ranks_share_sequences_too(name: str, alone: Cases, saves: Cases, on_eight: Cases) -> None:
     saves["shards of tp"]
