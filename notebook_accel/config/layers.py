@@ -52,8 +52,12 @@ _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
 `device="cpu"` in a call, the GPUs that a file names must not count."""
 
 
-def merge(layers: Iterable[Layer]) -> LaunchConfig:
+def merge(layers: Iterable[Layer], *, in_magic: bool = False) -> LaunchConfig:
     """Merges layers into one configuration, the lowest layer first.
+
+    Args:
+        layers: The layers.
+        in_magic: Whether the ranks are those of `%%accelerate`.
 
     Raises:
         ConfigurationError: Settings that do not go together, or that would have no effect.
@@ -66,7 +70,7 @@ def merge(layers: Iterable[Layer]) -> LaunchConfig:
         values = overlay(values, layer.values)
         named = {name: Source(layer.name, location) for name, location in layer.locations.items()}
         sources = {name: source for name, source in {**sources, **named}.items() if name in values}
-    config = LaunchConfig(**values, sources=sources, on_command_line=COMMAND_LINE in names)
+    config = LaunchConfig(**values, sources=sources, on_command_line=COMMAND_LINE in names, in_magic=in_magic)
     check_together(config)
     return config
 

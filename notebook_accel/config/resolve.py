@@ -27,18 +27,21 @@ def set_magic_layer(layer: Layer) -> None:
     _magic_layer = layer
 
 
-def resolve(arguments: Mapping[str, Any] | None = None, location: str = "") -> LaunchConfig:
+def resolve(
+    arguments: Mapping[str, Any] | None = None, location: str = "", *, in_magic: bool = False
+) -> LaunchConfig:
     """The configuration of a launch from here.
 
     Args:
         arguments: The arguments of the call, as in `from_call`.
         location: Where the arguments were given, if not in a call.
+        in_magic: Whether the ranks are those of `%%accelerate`, so that messages name the options of magics.
 
     Raises:
         ConfigurationError: A setting is not valid; the message says where it was made.
     """
     called = from_call(arguments or {}, location)
-    return merge([*base_layers(os.environ), _magic_layer, called])
+    return merge([*base_layers(os.environ), _magic_layer, called], in_magic=in_magic)
 
 
 def base_layers(environ: Mapping[str, str], path: Path | None = None) -> list[Layer]:

@@ -247,6 +247,8 @@ class LaunchConfig:
     """Where each value came from, by field; fields that are missing here have their defaults."""
     on_command_line: bool = field(default=False, compare=False)
     """Whether the launch is one of `notebook-accel launch`, so that messages name its options."""
+    in_magic: bool = field(default=False, compare=False)
+    """Whether the ranks are those of `%%accelerate`, so that messages name the options of magics."""
 
     def cite(self, name: str) -> str:
         """Where a value came from, in brackets, for messages; empty for an argument of the call."""
@@ -256,6 +258,11 @@ class LaunchConfig:
     def spell(self, name: str, value: Any = None) -> str:
         """How the user writes a setting in this kind of launch: its name and value, or without one only the name."""
         row = SETTINGS[name]
+        if self.in_magic and row.magic:
+            option = row.magic[0] if name == "num_processes" else f"%accelerate {row.magic[-1]}"
+            if value is None:
+                return option
+            return f"{option} {','.join(map(str, value)) if isinstance(value, list) else value}"
         if not self.on_command_line:
             return row.argument if value is None else f"{row.argument}={value!r}"
         if name == "device":

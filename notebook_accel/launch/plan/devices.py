@@ -12,7 +12,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import tpus
 
-_ONE_GPU = "one GPU found: launching on 1 process (with gpus=[0, 0], two share it)"
+_ONE_GPU = "one GPU found: launching on 1 process (with {}, two share it)"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
             )
         _check_free(config, hardware, range(size))
         decided = not (config.num_processes or found > 1 or config.num_nodes > 1 or config.on_command_line)
-        return DeviceChoice(size, notice=_ONE_GPU if decided else "")
+        return DeviceChoice(size, notice=_ONE_GPU.format(config.spell("gpus", [0, 0])) if decided else "")
     if max(config.gpus) >= found:
         raise HardwareError(f"asked for GPU {max(config.gpus)}{config.cite('gpus')}, found {found} (numbered from 0)")
     size = config.num_processes or len(config.gpus)
@@ -149,7 +149,7 @@ def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int])
 
 def _shared(config: LaunchConfig, size: int, found: int) -> str:
     """An argument that makes ranks share GPUs, for a message; empty on the command line, which has none."""
-    return "" if config.on_command_line else f"gpus={[index % found for index in range(size)]} to share them, "
+    return "" if config.on_command_line else f"{config.spell('gpus', [index % found for index in range(size)])} to share them, "
 
 
 def identify(config: LaunchConfig, hardware: Hardware, device: str) -> tuple[str, ...]:

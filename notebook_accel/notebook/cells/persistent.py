@@ -81,7 +81,7 @@ class PersistentRanks:
                 "run the cell on a single rank, which has its own process: %%accelerate -n 1"
             )
         if self.plan.notice:
-            front_end.current.notice(self.plan.notice)
+            front_end.current.write("stdout", f"{self.plan.notice}\n")  # it warns of nothing
         self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None

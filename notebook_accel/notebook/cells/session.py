@@ -198,4 +198,4 @@ def existing() -> Session | None:
 
 
 def _settings(size: int | None) -> LaunchConfig:
-    return resolve({"num_processes": size}, location="%%accelerate -n")
+    return resolve({"num_processes": size}, location="%%accelerate -n", in_magic=True)

@@ -17,7 +17,9 @@ from notebook_accel.launch.rank import report_buffer
 from notebook_accel.launch.rank.report_buffer import ReportBuffer
 
 _FEW = 64
-"""As `MOST_IN_MEMORY` and `MOST_ROWS` here, so that a file is needed soon."""
+"""As `MOST_ROWS` here, so that a file is needed soon."""
+_ITEMS = 2 * 4 * _FEW
+"""As `MOST_ITEMS` here: a row of one value has four items."""
 
 
 def rows(taken: Iterator[Reports]) -> list[tuple[dict[str, float], int | None]]:
@@ -26,7 +28,7 @@ def rows(taken: Iterator[Reports]) -> list[tuple[dict[str, float], int | None]]:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_buffer, "MOST_IN_MEMORY", 2 * _FEW)
+    monkeypatch.setattr(report_buffer, "MOST_ITEMS", _ITEMS)
     monkeypatch.setattr(report_buffer, "MOST_ROWS", _FEW)
 
 
@@ -47,7 +49,7 @@ def test_many_reports_wait_in_a_file_and_come_in_order() -> None:
     buffer = ReportBuffer()
     for step in range(10 * _FEW + 7):
         buffer.add({"loss": float(step)}, step)
-    assert buffer.in_memory < 2 * _FEW
+    assert buffer.items_in_memory < _ITEMS
     found = rows(buffer.take())
     assert found == [({"loss": float(step)}, step) for step in range(10 * _FEW + 7)]
     buffer.add({"loss": 0.0}, 0)
@@ -75,7 +77,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_no_report_out() -> N
         buffer = ReportBuffer()
         for step in range(10 * _FEW):
             buffer.add({"loss": float(step)}, step)
-        assert buffer.in_memory < 10 * _FEW
+        assert buffer.items_in_memory < 10 * 4 * _FEW
         assert [step for _, step in rows(buffer.take())] == list(range(10 * _FEW))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
