@@ -27,9 +27,7 @@ def set_magic_layer(layer: Layer) -> None:
     _magic_layer = layer
 
 
-def resolve(
-    arguments: Mapping[str, Any] | None = None, location: str = "", *, in_magic: bool = False
-) -> LaunchConfig:
+def resolve(arguments: Mapping[str, Any] | None = None, location: str = "", *, in_magic: bool = False) -> LaunchConfig:
     """The configuration of a launch from here.
 
     Args:

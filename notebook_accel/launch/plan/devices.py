@@ -149,7 +149,11 @@ def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int])
 
 def _shared(config: LaunchConfig, size: int, found: int) -> str:
     """An argument that makes ranks share GPUs, for a message; empty on the command line, which has none."""
-    return "" if config.on_command_line else f"{config.spell('gpus', [index % found for index in range(size)])} to share them, "
+    return (
+        ""
+        if config.on_command_line
+        else f"{config.spell('gpus', [index % found for index in range(size)])} to share them, "
+    )
 
 
 def identify(config: LaunchConfig, hardware: Hardware, device: str) -> tuple[str, ...]:

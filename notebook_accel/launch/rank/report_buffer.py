@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from notebook_accel.errors import StreamError
@@ -12,10 +12,11 @@ from notebook_accel.events import Reports, from_wire, to_wire
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.events.reports import MOST_ROWS
 from notebook_accel.launch.rank import report_rows
+from notebook_accel.launch.rank.report_rows import WIDTH
 from notebook_accel.launch.wire.stream import Decoder, encode
 
-MOST_ITEMS = 2**18
-"""The items of rows in memory from which on they are moved to a file: 65,536 reports of one value, some 8 MB."""
+MOST_IN_MEMORY = 2**16
+"""The number of reports in memory from which on they are moved to a file, some 20 MB."""
 _READ = 2**20
 """Bytes of that file that are read at once."""
 
@@ -35,50 +36,49 @@ class ReportBuffer:
         self._decoder = Decoder()
         self._read_to = 0
         self._in_file = 0
-        """The items of the rows in the file."""
+        """The reports in the file."""
         self._can_spill = True
-        self.add = self._adder()
+        self.add: MetricsSink = report_rows.appender(self._rows, MOST_IN_MEMORY, self._spill)
         """Adds what a `Metrics` event holds, as `(values, step)`."""
 
-    def _adder(self) -> MetricsSink:
-        """The function that adds: a closure, since loops call it at every step."""
-        rows, append = self._rows, report_rows.appender(self._rows)
-
-        def add(values: dict[str, float], step: int | None) -> None:
-            append(values, step)
-            if len(rows) >= MOST_ITEMS:
-                self._spill()
-
-        return add
-
     @property
-    def items_in_memory(self) -> int:
-        """How many items of rows are held in memory."""
-        return len(self._rows)
+    def in_memory(self) -> int:
+        """How many reports are held in memory."""
+        return len(self._rows) // WIDTH
 
     def take(self) -> Iterator[Reports]:
         """Yields what is held now, in order; what is added in the meantime waits for the next call."""
-        left = self._in_file + len(self._rows)
+        left = self._in_file + self.in_memory
         while left > 0:
             for reports in self._next():
-                left -= report_rows.items(reports)
+                left -= reports.count
                 yield reports
 
     def _next(self) -> list[Reports]:
         with self.lock:
             if self._file is None:
-                packed, end = report_rows.pack(self._rows, MOST_ROWS)
-                del self._rows[:end]
+                packed = self._pack_first()
+                self._drop(packed)
                 return packed
             self._file.seek(self._read_to)
             data = self._file.read(_READ)
             self._read_to += len(data)
             found = [_decoded(header, blobs) for header, blobs in self._decoder.feed(data)]
-            self._in_file -= sum(map(report_rows.items, found))
+            self._in_file -= sum(reports.count for reports in found)
             if not self._in_file:
                 self._file.close()
                 self._file = None
             return found
+
+    def _pack_first(self) -> list[Reports]:
+        """The first reports, which only the thread that holds the lock removes."""
+        return report_rows.pack(self._rows[: WIDTH * MOST_ROWS])
+
+    def _drop(self, packed: Sequence[Reports]) -> int:
+        """Removes the reports of these events from memory; returns how many they are."""
+        count = sum(reports.count for reports in packed)
+        del self._rows[: WIDTH * count]
+        return count
 
     def _spill(self) -> None:
         """Moves what is held to the file; does nothing while another thread takes or moves it."""
@@ -91,14 +91,13 @@ class ReportBuffer:
                 self._decoder, self._read_to = Decoder(), 0
             end = self._file.seek(0, 2)
             try:
-                while len(self._rows) >= MOST_ITEMS // 2:
-                    packed, items = report_rows.pack(self._rows, MOST_ROWS)
+                while self.in_memory >= MOST_ROWS:
+                    packed = self._pack_first()
                     data = memoryview(b"".join(_frame(reports) for reports in packed))
                     while data:
                         data = data[self._file.write(data) :]
                     end = self._file.tell()
-                    del self._rows[:items]
-                    self._in_file += items
+                    self._in_file += self._drop(packed)
             except OSError:
                 self._file.truncate(end)
                 raise

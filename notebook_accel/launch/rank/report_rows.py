@@ -1,15 +1,16 @@
-"""Reports as a flat list, row after row: the form in which a rank holds them, and packs them into events.
+"""Reports as a flat list: the form in which a rank holds them, and packs them into events.
 
-Loops report at every step. Dictionaries and tuples that are held make the garbage collector run more often, and go
-through all of them again and again, which takes several times longer than a report. Names, steps, times, and values
-are things that it doesn't track.
+Loops report at every step. A tuple for each report would make the garbage collector go through all of them again and
+again, which takes longer than the report. It doesn't track what a row consists of: a dictionary of numbers, a step or
+`None`, and the time.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from notebook_accel.events import Report, Reports, as_float
@@ -17,77 +18,65 @@ from notebook_accel.events.emit import MetricsSink
 from notebook_accel.events.reports import NO_STEP
 from notebook_accel.launch.wire.terminal_codes import plain
 
-_HEAD = 3
-"""The items of a row before its values: the names, the step or `NO_STEP`, and the time."""
+WIDTH = 3
+"""The items of a row: the values by name, the step, and the time in seconds since the epoch."""
 _MOST_NAMES = 1000
-"""The most combinations of names that are remembered."""
+_plain_names: dict[Any, str] = {}
+"""Names as valid text: to look at each again would take most of the time that packing takes."""
 
 
-def appender(rows: list[Any]) -> MetricsSink:
+def appender(rows: list[Any], most: int, when_full: Callable[[], object]) -> MetricsSink:
     """The function that appends a report: a closure, since loops call it at every step.
 
     Each row is appended by one operation, so any thread may call it.
+
+    Args:
+        rows: The rows.
+        most: The number of rows from which on each call also calls `when_full`.
+        when_full: Makes room.
     """
-    known: dict[tuple[str, ...], tuple[str, ...]] = {}
-    find, extend, now = known.get, rows.extend, time.time
+    extend, now, most_items = rows.extend, time.time, WIDTH * most
 
     def append(values: dict[str, float], step: int | None) -> None:
-        # The names are one object for all rows that have them: to hold one for each row would be to hold many tuples.
-        names = find(key := (*values,)) or _remember(known, key)
-        extend((names, NO_STEP if step is None else step, now(), *values.values()))
+        extend((values, step, now()))
+        if len(rows) >= most_items:
+            when_full()
 
     return append
 
 
-def _remember(known: dict[tuple[str, ...], tuple[str, ...]], key: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the names as valid text."""
-    names = tuple(plain(str(name)) for name in key)
-    if len(known) < _MOST_NAMES:
-        known[key] = names
-    return names
+def pack(rows: Sequence[Any]) -> list[Reports]:
+    """Packs rows into events."""
+    values, steps, times = rows[::WIDTH], rows[1::WIDTH], rows[2::WIDTH]
+    alike = _pack_alike(values, steps, times)
+    return list(Reports.pack(map(_report, values, steps, times))) if alike is None else [alike]
 
 
-def pack(rows: Sequence[Any], most: int) -> tuple[list[Reports], int]:
-    """Packs the first rows into events; returns these, and how many items of the list they are.
-
-    Args:
-        rows: Rows that are complete; at least one.
-        most: The most rows to pack.
-    """
-    names = rows[0]
-    width = _HEAD + len(names)
-    piece = rows[: most * width]
-    firsts = piece[::width]
-    # All rows are as wide as the first, if there are its names where each would begin.
-    if len(piece) % width == 0 and firsts.count(names) == len(firsts):
-        try:
-            return [_alike(names, piece, len(firsts))], len(piece)
-        except (TypeError, ValueError, OverflowError):
-            pass  # a value or a step beyond what a column holds
-    reports, end = [], 0
-    while end < len(rows) and len(reports) < most:
-        begin, end = end, end + _HEAD + len(rows[end])
-        reports.append(_report(rows[begin:end]))
-    return list(Reports.pack(reports)), end
+def _pack_alike(values: Sequence[dict[Any, Any]], steps: Sequence[Any], times: Iterable[float]) -> Reports | None:
+    """Packs rows with the same names, whole columns at a time; `None` if they are not that simple."""
+    names = (*values[0],)
+    if any(map(names.__ne__, map(tuple, values))):
+        return None
+    if steps.count(None) == len(steps):
+        steps = [NO_STEP] * len(steps)
+    numbers = list(chain.from_iterable(map(dict.values, values)))
+    try:
+        columns = array("H", bytes(2 * len(values))), array("q", steps), array("d", times), array("d", numbers)
+    except (TypeError, OverflowError):
+        return None  # a step or a value that a column can't hold
+    return Reports([[_plain(name) for name in names]], columns=[column.tobytes() for column in columns])
 
 
-def items(reports: Reports) -> int:
-    """How many items of a list the rows of an event are."""
-    return _HEAD * reports.count + memoryview(reports.columns[-1]).nbytes // 8
-
-
-def _alike(names: tuple[str, ...], rows: Sequence[Any], number: int) -> Reports:
-    """Packs rows of the same names: whole columns at a time."""
-    width = _HEAD + len(names)
-    values = array("d", bytes(8 * number * len(names)))
-    for place in range(len(names)):
-        values[place :: len(names)] = array("d", rows[_HEAD + place :: width])
-    columns = array("H", bytes(2 * number)), array("q", rows[1::width]), array("d", rows[2::width]), values
-    return Reports([list(names)], columns=[column.tobytes() for column in columns])
-
-
-def _report(row: Sequence[Any]) -> Report:
+def _report(values: dict[Any, Any], step: int | None, at: float) -> Report:
     """The report with values that are floats: NaN and infinity are what the user asked for."""
-    names, step, at, *values = row
-    found = dict(zip(names, map(as_float, values), strict=True))
-    return Report(found, None if step == NO_STEP else step, at)
+    return Report({_plain(name): as_float(value) for name, value in values.items()}, step, at)
+
+
+def _plain(name: Any) -> str:
+    """The name as valid text."""
+    found = _plain_names.get(name)
+    if found is None:
+        found = plain(str(name))
+        if len(_plain_names) < _MOST_NAMES:
+            _plain_names[name] = found
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import resource
 import signal
@@ -12,14 +13,12 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.events import Reports
+from notebook_accel.events import Reports, as_float
 from notebook_accel.launch.rank import report_buffer
 from notebook_accel.launch.rank.report_buffer import ReportBuffer
 
 _FEW = 64
-"""As `MOST_ROWS` here, so that a file is needed soon."""
-_ITEMS = 2 * 4 * _FEW
-"""As `MOST_ITEMS` here: a row of one value has four items."""
+"""As `MOST_IN_MEMORY` and `MOST_ROWS` here, so that a file is needed soon."""
 
 
 def rows(taken: Iterator[Reports]) -> list[tuple[dict[str, float], int | None]]:
@@ -28,7 +27,7 @@ def rows(taken: Iterator[Reports]) -> list[tuple[dict[str, float], int | None]]:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_buffer, "MOST_ITEMS", _ITEMS)
+    monkeypatch.setattr(report_buffer, "MOST_IN_MEMORY", 2 * _FEW)
     monkeypatch.setattr(report_buffer, "MOST_ROWS", _FEW)
 
 
@@ -44,12 +43,35 @@ def test_a_hundred_reports_of_one_moment_are_all_sent_in_one_event() -> None:
     assert list(buffer.take()) == []
 
 
+def test_reports_that_are_held_are_no_work_for_the_garbage_collector() -> None:
+    buffer, loss = ReportBuffer(), 0.5
+    gc.collect()
+    before = len(gc.get_objects())
+    for step in range(1000):
+        buffer.add({"loss": loss, "lr": 0.1}, step)
+    assert len(gc.get_objects()) - before < 100
+    assert sum(reports.count for reports in buffer.take()) == 1000
+
+
+@pytest.mark.parametrize("step", [None, 3])
+@pytest.mark.parametrize("value", [1, math.nan, 10**400, -math.inf])
+def test_a_value_of_any_kind_arrives_among_others(value: float, step: int | None) -> None:
+    buffer = ReportBuffer()
+    for each in (0.5, value, 0.25):
+        buffer.add({"loss\x1b[31m": each}, step)
+    found = rows(buffer.take())
+    assert [names for names, _ in found] == [
+        {"loss": pytest.approx(as_float(each), nan_ok=True)} for each in (0.5, value, 0.25)
+    ]
+    assert [each for _, each in found] == [step] * 3
+
+
 @pytest.mark.usefixtures("few")
 def test_many_reports_wait_in_a_file_and_come_in_order() -> None:
     buffer = ReportBuffer()
     for step in range(10 * _FEW + 7):
         buffer.add({"loss": float(step)}, step)
-    assert buffer.items_in_memory < _ITEMS
+    assert buffer.in_memory < 2 * _FEW
     found = rows(buffer.take())
     assert found == [({"loss": float(step)}, step) for step in range(10 * _FEW + 7)]
     buffer.add({"loss": 0.0}, 0)
@@ -77,7 +99,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file_leaves_no_report_out() -> N
         buffer = ReportBuffer()
         for step in range(10 * _FEW):
             buffer.add({"loss": float(step)}, step)
-        assert buffer.items_in_memory < 10 * 4 * _FEW
+        assert buffer.in_memory < 10 * _FEW
         assert [step for _, step in rows(buffer.take())] == list(range(10 * _FEW))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
