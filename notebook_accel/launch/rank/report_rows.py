@@ -55,7 +55,8 @@ def pack(rows: Sequence[Any]) -> list[Reports]:
 def _pack_alike(values: Sequence[dict[Any, Any]], steps: Sequence[Any], times: Iterable[float]) -> Reports | None:
     """Packs rows with the same names, whole columns at a time; `None` if they are not that simple."""
     names = (*values[0],)
-    if any(map(names.__ne__, map(tuple, values))):
+    # No dictionary has a name twice, so they are all alike if their names in a row are those of the first, repeated.
+    if list(chain.from_iterable(values)) != [*names] * len(values):
         return None
     if steps.count(None) == len(steps):
         steps = [NO_STEP] * len(steps)
