@@ -48,14 +48,14 @@ def appender(rows: list[Any], most: int, when_full: Callable[[], object]) -> Met
 def pack(rows: Sequence[Any]) -> list[Reports]:
     """Packs rows into events."""
     values, steps, times = rows[::WIDTH], rows[1::WIDTH], rows[2::WIDTH]
-    alike = _pack_alike(values, steps, times)
-    return list(Reports.pack(map(_report, values, steps, times))) if alike is None else [alike]
+    uniform = _pack_uniform(values, steps, times)
+    return list(Reports.pack(map(_report, values, steps, times))) if uniform is None else [uniform]
 
 
-def _pack_alike(values: Sequence[dict[Any, Any]], steps: Sequence[Any], times: Iterable[float]) -> Reports | None:
+def _pack_uniform(values: Sequence[dict[Any, Any]], steps: Sequence[Any], times: Iterable[float]) -> Reports | None:
     """Packs rows with the same names, whole columns at a time; `None` if they are not that simple."""
     names = (*values[0],)
-    # No dictionary has a name twice, so they are all alike if their names in a row are those of the first, repeated.
+    # No dictionary has a name twice, so all have the same names if these, in a row, are those of the first, repeated.
     if list(chain.from_iterable(values)) != [*names] * len(values):
         return None
     if steps.count(None) == len(steps):
