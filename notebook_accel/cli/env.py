@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -77,13 +78,18 @@ def _free(folder: str) -> str:
 
 def _hardware() -> dict[str, Any]:
     found = hardware.detect()
-    gpus = {f"GPU {index}": f"{gpu.name}, {size(gpu.total)}" for index, gpu in enumerate(found.gpus)}
+    titles = {row.name: row.title for row in hardware.ACCELERATORS}
     return {
         "used unasked": found.kind,
-        **gpus,
-        **({"hidden GPUs": found.hidden_gpus} if found.hidden_gpus else {}),
+        **{titles[name]: _listed(listing) for name, listing in found.listings.items()},
         "NVIDIA driver": _driver(),
     }
+
+
+def _listed(listing: hardware.Listing) -> str:
+    names = Counter(f"{each.name}, {size(each.total)}" if each.total else each.name for each in listing.devices)
+    shown = "; ".join(f"{count} × {name}" for name, count in names.items())
+    return f"{shown} (can't be used: {listing.unusable})" if listing.unusable else shown
 
 
 def _driver() -> str:

@@ -1,47 +1,41 @@
 """Detects the devices of this machine without opening one, and without importing torch.
 
-    gpus.py          ─ what is known of a GPU, and the interface of a vendor's probe
-    nvidia.py        ─ NVIDIA's GPUs, listed by NVML
-    amd.py           ─ AMD's GPUs, listed by the kernel's files
+    accelerators.py  ─ `ACCELERATORS`, the table of all kinds of devices, from which everything that follows is reached
+    device_probe.py  ─ what is known of a device, and the interface by which a kind is listed
+    nvidia.py, amd.py, intel.py, apple.py, tpus.py, cores.py ─ list the devices of each kind
+    visible_gpus.py  ─ those GPUs that a process can use, by `CUDA_VISIBLE_DEVICES` and its like
+    torch_build.py   ─ the platform that the installed torch is built for
     gpu_readings.py  ─ what is measured on a GPU, and the interface of a vendor's sensors
     nvidia_sensors.py, amd_sensors.py ─ the sensors of each; AMD's ask amd_smi.py, and read amd_files.py
     process_meter.py ─ the CPU time and memory of processes
     host_meter.py    ─ the CPU, memory, and disk of this machine
-    intel.py         ─ whether there are GPUs of Intel's, which ranks can't use
-    visible_gpus.py  ─ those of them that a process can use, by `CUDA_VISIBLE_DEVICES` and its like
-    torch_build.py   ─ the platform that the installed torch is built for
-    tpus.py          ─ TPU chips
-    cores.py         ─ cores of the CPU
     fakes/           ─ machines that are not there, for tests and demonstrations
 
-GPUs are numbered as torch would number them here. `PLATFORMS` has a row for each vendor's.
+GPUs are numbered as torch would number them here.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from notebook_accel.hardware import cores, intel, torch_build, tpus, visible_gpus
-from notebook_accel.hardware.amd import AmdProbe
-from notebook_accel.hardware.amd_sensors import AmdSensors
+from notebook_accel.hardware import cores, torch_build, tpus, visible_gpus
+from notebook_accel.hardware.accelerators import ACCELERATORS, Accelerator
+from notebook_accel.hardware.device_probe import Device, DeviceUse, FixedProbe, Listing, Probe
 from notebook_accel.hardware.gpu_readings import GpuReading, Sensors
-from notebook_accel.hardware.gpus import FixedProbe, Gpu, GpuUse, Probe
-from notebook_accel.hardware.nvidia import NvmlProbe
-from notebook_accel.hardware.nvidia_sensors import NvmlSensors
 from notebook_accel.hardware.tpus import Tpu
-from notebook_accel.hardware.visible_gpus import Visible
 
 __all__ = [
+    "ACCELERATORS",
     "DEFAULT_CPU_RANKS",
-    "PLATFORMS",
+    "Accelerator",
+    "Device",
+    "DeviceUse",
     "FixedProbe",
-    "Gpu",
     "GpuReading",
-    "GpuUse",
     "Hardware",
+    "Listing",
     "Probe",
     "Sensors",
     "detect",
@@ -54,52 +48,76 @@ DEFAULT_CPU_RANKS = 4
 
 
 @dataclass(frozen=True)
-class Platform:
-    """How torch uses the GPUs of one vendor. To torch, those of each row are `cuda` devices."""
-
-    name: str
-    """As in `torch_build.platform()`."""
-    vendor: str
-    probe: Callable[[], Probe]
-    sensors: Callable[[], Sensors]
-    visible: Callable[[Sequence[Gpu], Mapping[str, str]], Visible]
-    variable: str
-    """The environment variable that chooses the GPUs of a rank."""
-
-
-PLATFORMS = (
-    Platform("CUDA", "NVIDIA", NvmlProbe, NvmlSensors, visible_gpus.on_cuda, visible_gpus.CUDA),
-    Platform("ROCm", "AMD", AmdProbe, AmdSensors, visible_gpus.on_rocm, visible_gpus.HIP),
-)
-
-
-@dataclass(frozen=True)
 class Hardware:
     """The devices that ranks could run on."""
 
-    gpus: tuple[Gpu, ...]
-    """The GPUs that torch could use here, in torch's order."""
-    gpu_ids: tuple[str, ...]
-    """How `gpu_variable` names each of them."""
-    hidden_gpus: str
-    """Why GPUs of this machine cannot be used, or empty."""
-    mps: bool
-    """An Apple GPU that torch could use."""
+    listings: Mapping[str, Listing]
+    """What this machine has of each row of `ACCELERATORS`, by its name; rows of which it has none are left out."""
     cores: int
     """Physical cores that this process may use."""
     tpu: Tpu | None = None
     """The TPU, or its emulation."""
-    gpu_variable: str = visible_gpus.CUDA
-    """The environment variable that chooses the GPUs of a rank."""
+    built_for: str = ""
+    """What the installed torch is built for, as in `torch_build.platform()`."""
     exclusive_holders: Mapping[int, int] = field(default_factory=dict)
     """The process that holds a GPU which admits only one, by the GPU's index."""
 
     @property
     def kind(self) -> str:
         """The kind of device that is used by default: `tpu`, `cuda`, `mps` or `cpu`."""
-        if self.tpu is not None and not self.tpu.emulated and not self.tpu.unusable:
-            return "tpu"
-        return "cuda" if self.gpus else "mps" if self.mps else "cpu"
+        return next((row.device for row in ACCELERATORS if row.device and self._of(row).usable), "cpu")
+
+    @property
+    def gpus(self) -> tuple[Device, ...]:
+        """The GPUs that torch could use here as `cuda` devices, in torch's order."""
+        return self._gpus.usable
+
+    @property
+    def gpu_ids(self) -> tuple[str, ...]:
+        """How `gpu_variable` names each of them."""
+        return self._gpus.ids
+
+    @property
+    def hidden_gpus(self) -> str:
+        """Why GPUs of this machine cannot be used, or empty. Intel's count for a torch that is built for them."""
+        rows = [row for row in ACCELERATORS if row.built_for and row.name in self.listings]
+        fitting = [row for row in rows if row.built_for == self.built_for]
+        return next((self._of(row).unusable for row in fitting or [row for row in rows if row.device]), "")
+
+    @property
+    def gpu_variable(self) -> str:
+        """The environment variable that chooses the GPUs of a rank."""
+        return next((row.variable for row in self._gpu_rows), visible_gpus.CUDA)
+
+    @property
+    def mps(self) -> bool:
+        """An Apple GPU that torch could use."""
+        return bool(self.listings.get("mps", Listing()).usable)
+
+    def without(self, name: str, why: str) -> Hardware:
+        """The same, except that ranks can't use the devices of a row."""
+        listing = self.listings.get(name, Listing())
+        listings = {**self.listings, name: replace(listing, unusable=listing.unusable or why)}
+        tpu = self.tpu
+        if name == "tpu" and tpu is not None:
+            tpu = replace(tpu, unusable=tpu.unusable or why)
+        return replace(self, listings=listings, tpu=tpu)
+
+    def _of(self, row: Accelerator) -> Listing:
+        return self.listings.get(row.name, Listing())
+
+    @property
+    def _gpu_rows(self) -> list[Accelerator]:
+        """The row that torch's `cuda` devices are of, if there is one."""
+        return [
+            row
+            for row in ACCELERATORS
+            if row.device == "cuda" and row.built_for == self.built_for and row.name in self.listings
+        ]
+
+    @property
+    def _gpus(self) -> Listing:
+        return next((self._of(row) for row in self._gpu_rows), Listing())
 
 
 def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None) -> Hardware:
@@ -111,31 +129,28 @@ def detect(environ: Mapping[str, str] | None = None, probe: Probe | None = None)
     """
     environ = os.environ if environ is None else environ
     built_for = torch_build.platform()
-    variable, hidden = visible_gpus.CUDA, ""
-    shown = Visible((), ())
+    if probe is not None:
+        built_for = next((row.built_for for row in ACCELERATORS if row.probe().vendor == probe.vendor), "")
+    listings: dict[str, Listing] = {}
     holders: Mapping[int, int] = {}
-    for row in PLATFORMS:
-        if probe is not None and probe.vendor != row.vendor:
+    for row in ACCELERATORS:
+        if probe is not None and row.built_for not in ("", built_for):
             continue
-        found = (probe or row.probe()).gpus()
-        if not found:
+        source = probe if probe is not None and row.built_for else row.probe()
+        devices = source.devices()
+        if not devices:
             continue
-        if probe is None and built_for != row.name:
-            hidden = hidden or f"the installed torch is built without {row.name}"
+        if row.built_for not in ("", built_for):
+            why = f"the installed torch is built without {row.built_for}"
+            listings[row.name] = Listing(tuple(devices), unusable=why)
             continue
-        shown, variable = row.visible(found, environ), row.variable
-        hidden = f"{shown.hidden_by} hides them" if shown.hidden_by else ""
-        if shown.gpus and all(gpu.access == "prohibited" for gpu in shown.gpus):
-            shown, hidden = Visible((), ()), "the driver's compute mode, PROHIBITED, admits no process to them"
-        holders = _exclusive_holders(shown.gpus, probe or row.probe())
-        break
-    if built_for == "XPU" and probe is None and not shown.gpus and intel.count():
-        hidden = hidden or "notebook-accel has no support for Intel's"
-    tpu = tpus.detect(environ)
-    return Hardware(shown.gpus, shown.ids, hidden, _has_mps(), cores.usable(), tpu, variable, holders)
+        listings[row.name] = row.narrow(devices, environ)
+        if row.variable:
+            holders = _exclusive_holders(listings[row.name].usable, source)
+    return Hardware(listings, cores.usable(), tpus.detect(environ), built_for, holders)
 
 
-def _exclusive_holders(gpus: Sequence[Gpu], probe: Probe) -> dict[int, int]:
+def _exclusive_holders(gpus: Sequence[Device], probe: Probe) -> dict[int, int]:
     """Who holds each GPU that admits one process, by the GPU's index."""
     if not any(gpu.access == "exclusive" for gpu in gpus):
         return {}
@@ -144,15 +159,11 @@ def _exclusive_holders(gpus: Sequence[Gpu], probe: Probe) -> dict[int, int]:
     return {index: next(iter(pids)) for index, pids in held.items() if pids and gpus[index].access == "exclusive"}
 
 
-def memory_use() -> dict[str, GpuUse]:
-    """The use of each GPU now, by its UUID."""
-    return {uuid: use for row in PLATFORMS for uuid, use in row.probe().use().items()}
+def memory_use() -> dict[str, DeviceUse]:
+    """The use of the memory of each device now, by its UUID."""
+    return {uuid: use for row in ACCELERATORS for uuid, use in row.probe().use().items()}
 
 
 def open_sensors() -> list[Sensors]:
-    """The sensors of the GPUs of this machine, for each vendor; close them."""
-    return [row.sensors() for row in PLATFORMS]
-
-
-def _has_mps() -> bool:
-    return sys.platform == "darwin" and os.uname().machine == "arm64"
+    """The sensors of the devices of this machine, for each kind that has some; close them."""
+    return [row.sensors() for row in ACCELERATORS if row.sensors is not None]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from notebook_accel.hardware.gpus import Gpu, GpuUse
+from notebook_accel.hardware.device_probe import Device, DeviceUse
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _PROCESSES = "sys/class/kfd/kfd/proc"
@@ -26,10 +26,10 @@ class AmdProbe:
     """The folder that contains `sys` and `usr`; tests replace it."""
     vendor: str = "AMD"
 
-    def gpus(self) -> Sequence[Gpu]:
+    def devices(self) -> Sequence[Device]:
         return tuple(node.gpu for node in self.nodes())
 
-    def use(self) -> dict[str, GpuUse]:
+    def use(self) -> dict[str, DeviceUse]:
         found = {}
         for node in self.nodes():
             holders = {}
@@ -39,7 +39,7 @@ class AmdProbe:
                         holders[int(file.parent.name)] = held
             with contextlib.suppress(OSError, ValueError):
                 used = int((node.device / "mem_info_vram_used").read_text())
-                found[node.gpu.uuid] = GpuUse(used, holders)
+                found[node.gpu.uuid] = DeviceUse(used, holders)
         return found
 
     def nodes(self) -> Iterator[Node]:
@@ -60,7 +60,7 @@ class AmdProbe:
         )
         name = self._product(about.get("device_id", 0), device) or f"AMD {(folder / 'name').read_text().strip()}"
         unique = about.get("unique_id", 0)
-        return Node(number, device, Gpu(name, f"GPU-{unique:016x}" if unique else f"GPU-{number}", total))
+        return Node(number, device, Device(name, f"GPU-{unique:016x}" if unique else f"GPU-{number}", total))
 
     def _product(self, device_id: int, device: Path) -> str:
         """The product's name: the card's own, or from libdrm's table; empty if neither has one."""
@@ -87,7 +87,7 @@ class Node:
     """What the driver calls the GPU."""
     device: Path
     """Its folder among the PCI devices."""
-    gpu: Gpu
+    gpu: Device
 
 
 def _properties(path: Path) -> dict[str, int]:

@@ -1,10 +1,35 @@
-"""Counts the cores that this process may use."""
+"""Counts the cores that this process may use, and lists the CPU as the device that every machine has."""
 
 from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from notebook_accel.hardware.device_probe import Device, DeviceUse
+
+CPU = "cpu"
+"""What identifies the CPU: the cores of a machine are one device."""
+
+
+@dataclass(frozen=True)
+class CpuProbe:
+    """Counts the cores, and reads the size of the memory."""
+
+    vendor: str = ""
+
+    def devices(self) -> Sequence[Device]:
+        import psutil
+
+        count = usable()
+        return (Device(f"CPU, {count} core{'s' if count > 1 else ''}", CPU, psutil.virtual_memory().total),)
+
+    def use(self) -> dict[str, DeviceUse]:
+        import psutil
+
+        return {CPU: DeviceUse(psutil.virtual_memory().used)}
 
 
 def usable() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.hardware.gpus import Gpu, GpuUse
+from notebook_accel.hardware.device_probe import Device, DeviceUse
 
 _ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """By the number of a compute mode; 0 is `shared`."""
@@ -33,11 +33,11 @@ class NvmlProbe:
     """Returns the module, or a stand-in such as `FakeNvml`; `None` if there is none."""
     vendor: str = "NVIDIA"
 
-    def gpus(self) -> Sequence[Gpu]:
+    def devices(self) -> Sequence[Device]:
         return _list(self.library)
 
-    def use(self) -> dict[str, GpuUse]:
-        found: dict[str, GpuUse] = {}
+    def use(self) -> dict[str, DeviceUse]:
+        found: dict[str, DeviceUse] = {}
         with opened(self.library) as nvml:
             for handle in handles(nvml):
                 running: Sequence[Any] = ()
@@ -45,22 +45,22 @@ class NvmlProbe:
                     running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
                 holders = {each.pid: each.usedGpuMemory or 0 for each in running}
                 memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-                found[text(nvml.nvmlDeviceGetUUID(handle))] = GpuUse(memory.used, holders)
+                found[text(nvml.nvmlDeviceGetUUID(handle))] = DeviceUse(memory.used, holders)
         return found
 
 
 @functools.cache
-def _list(library: Callable[[], Any]) -> tuple[Gpu, ...]:
+def _list(library: Callable[[], Any]) -> tuple[Device, ...]:
     """The GPUs, queried once per process: a query takes tens of milliseconds."""
     with opened(library) as nvml:
         return tuple(_describe(nvml, handle) for handle in handles(nvml))
 
 
-def _describe(nvml: Any, handle: Any) -> Gpu:
+def _describe(nvml: Any, handle: Any) -> Device:
     mode = 0
     with contextlib.suppress(nvml.NVMLError):  # not every GPU has compute modes
         mode = nvml.nvmlDeviceGetComputeMode(handle)
-    return Gpu(
+    return Device(
         text(nvml.nvmlDeviceGetName(handle)),
         text(nvml.nvmlDeviceGetUUID(handle)),
         nvml.nvmlDeviceGetMemoryInfo(handle).total,
@@ -69,8 +69,8 @@ def _describe(nvml: Any, handle: Any) -> Gpu:
     )
 
 
-def _slice(nvml: Any, handle: Any) -> Gpu:
-    return Gpu(
+def _slice(nvml: Any, handle: Any) -> Device:
+    return Device(
         text(nvml.nvmlDeviceGetName(handle)),
         text(nvml.nvmlDeviceGetUUID(handle)),
         nvml.nvmlDeviceGetMemoryInfo(handle).total,

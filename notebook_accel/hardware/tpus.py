@@ -13,9 +13,11 @@ import functools
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from notebook_accel.hardware.device_probe import Device, DeviceUse, Listing
 
 _GOOGLE = "0x1ae0"
 _GENERATIONS = {
@@ -27,6 +29,8 @@ _GENERATIONS = {
     "0x0076": "v7x",
 }
 """By the number of a PCI device."""
+_MEMORY = {"v2": 16, "v3": 32, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32, "v7x": 192}
+"""GiB of each chip, by generation, from the table of versions in Google's documentation of Cloud TPU."""
 _NAMES = {"v5litepod": "v5e", "v5lite": "v5e"}
 _PAIR = ("torch", "torch_xla")
 _EXTRA = 'pip install "notebook-accel[tpu]"'
@@ -100,6 +104,37 @@ def detect(environ: Mapping[str, str], machine: Machine | None = None) -> Tpu | 
         _host(environ, machine.root),
         unusable=unusable,
     )
+
+
+@dataclass(frozen=True)
+class TpuProbe:
+    """Lists the chips by their devices on the PCI bus, and where that lists none, by their device files."""
+
+    root: Path = Path("/")
+    """The folder that contains `sys` and `dev`; tests replace it."""
+    vendor: str = "Google"
+
+    def devices(self) -> Sequence[Device]:
+        generations = _listed(self.root) or ("",) * len(list(device_files(self.root)))
+        return tuple(_chip(generation, index) for index, generation in enumerate(generations))
+
+    def use(self) -> dict[str, DeviceUse]:
+        return {}  # only the process that holds a chip can tell
+
+
+def _chip(generation: str, index: int) -> Device:
+    return Device(f"TPU {generation}".rstrip(), f"TPU-{index}", _MEMORY.get(generation, 0) << 30)
+
+
+def narrow(chips: Sequence[Device], environ: Mapping[str, str], machine: Machine | None = None) -> Listing:
+    """The chips, with the generation that the environment names, and why ranks can't use them."""
+    tpu = detect(environ, machine)
+    if tpu is None:
+        return Listing()
+    if tpu.emulated:
+        return Listing(tuple(chips), unusable="PJRT_DEVICE=CPU has torch_xla compute on the CPU")
+    named = tuple(_chip(tpu.generation, index) for index in range(len(chips)))
+    return Listing(named, tuple(str(index) for index in range(len(chips))), tpu.unusable)
 
 
 def device_files(root: Path = Path("/")) -> Iterator[Path]:

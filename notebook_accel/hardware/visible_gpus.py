@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from notebook_accel.hardware.gpus import Gpu
+from notebook_accel.hardware.device_probe import Device, Listing
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 HIP = "HIP_VISIBLE_DEVICES"
 ROCR = "ROCR_VISIBLE_DEVICES"
 
 
-@dataclass(frozen=True)
-class Visible:
-    """The GPUs that remain, in torch's order."""
-
-    gpus: tuple[Gpu, ...]
-    ids: tuple[str, ...]
-    """What the variable calls each of them."""
-    hidden_by: str = ""
-    """The setting that has hidden all of them, or empty."""
-
-
-def on_cuda(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
+def on_cuda(gpus: Sequence[Device], environ: Mapping[str, str]) -> Listing:
     """The GPUs that CUDA shows.
 
     With a GPU in MIG mode that is a single slice: CUDA enumerates one compute instance, and no whole GPU beside it.
@@ -36,15 +24,19 @@ def on_cuda(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
         first = setting.split(",")[0].strip()
         named = [each for each in slices if each.uuid.startswith(first)]
         # Older drivers have names that NVML no longer lists.
-        return Visible((named[0] if len(named) == 1 else Gpu("MIG device", first, 0),), (first,))
+        return Listing((named[0] if len(named) == 1 else Device("MIG device", first, 0),), (first,))
     shown, ids = _read(tuple(gpus), setting)
     in_slices = [each for gpu in shown for each in gpu.slices[:1]]
     if in_slices:
-        return Visible((in_slices[0],), (in_slices[0].uuid,))
-    return Visible(shown, ids, f"{CUDA}={setting!r}" if gpus and not shown else "")
+        return Listing((in_slices[0],), (in_slices[0].uuid,))
+    if gpus and not shown:
+        return Listing(tuple(gpus), unusable=f"{CUDA}={setting!r} hides them")
+    if shown and all(gpu.access == "prohibited" for gpu in shown):
+        return Listing(shown, unusable="the driver's compute mode, PROHIBITED, admits no process to them")
+    return Listing(shown, ids)
 
 
-def on_rocm(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
+def on_rocm(gpus: Sequence[Device], environ: Mapping[str, str]) -> Listing:
     """The GPUs that HIP shows.
 
     Of those that `ROCR_VISIBLE_DEVICES` leaves, they are the ones that `HIP_VISIBLE_DEVICES` names; where that is not
@@ -52,19 +44,19 @@ def on_rocm(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
 
     Source: "GPU isolation techniques" in ROCm's documentation, and `torch.cuda._parse_visible_devices`.
     """
-    left, hidden_by = tuple(gpus), ""
+    left = tuple(gpus)
     for names in ((ROCR,), (HIP, CUDA)):
         name = next((name for name in names if name in environ), names[0])
         before = left
         left, ids = _read(left, environ.get(name), mixed=name == ROCR)
         if before and not left:
-            hidden_by = f"{name}={environ.get(name)!r}"
-    return Visible(left, ids, hidden_by)
+            return Listing(tuple(gpus), unusable=f"{name}={environ.get(name)!r} hides them")
+    return Listing(left, ids)
 
 
 def _read(
-    gpus: tuple[Gpu, ...], setting: str | None, *, mixed: bool = False
-) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    gpus: tuple[Device, ...], setting: str | None, *, mixed: bool = False
+) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     """The GPUs that a variable leaves, read as torch reads it, and the entries that name them.
 
     Unless they may be mixed, all entries must be of the kind of the first, numbers or UUIDs. The list ends at the first
@@ -91,11 +83,11 @@ def _read(
     return tuple(shown), tuple(entries[: len(shown)])
 
 
-def _by_uuid(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
+def _by_uuid(gpus: tuple[Device, ...], entry: str) -> Device | None:
     """The one GPU whose UUID begins with `entry`."""
     named = [gpu for gpu in gpus if gpu.uuid.lower().startswith(entry.lower())]
     return named[0] if len(named) == 1 else None
 
 
-def _by_number(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
+def _by_number(gpus: tuple[Device, ...], entry: str) -> Device | None:
     return gpus[int(entry)] if int(entry) < len(gpus) else None

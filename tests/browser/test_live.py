@@ -66,8 +66,8 @@ class HotGpu:  # stands for the driver of a GPU that each rank uses
     def close(self):
         pass
 
-platforms = hardware.PLATFORMS
-hardware.PLATFORMS = [dataclasses.replace(platforms[0], sensors=HotGpu)]
+platforms = hardware.ACCELERATORS
+hardware.ACCELERATORS = (*platforms[:-1], dataclasses.replace(platforms[-1], sensors=HotGpu))
 """
 
 
@@ -86,4 +86,4 @@ def test_a_chart_marks_nan_and_states_a_spike_and_a_hot_gpu_is_named(page: Page)
     page.screenshot("spike")
     page.open_gate("end")
     cell.wait_for_end()
-    page.run("hardware.PLATFORMS = platforms")
+    page.run("hardware.ACCELERATORS = platforms")

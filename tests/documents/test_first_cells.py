@@ -13,7 +13,8 @@ import pytest
 
 from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import merge
-from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.hardware import Device
+from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
@@ -27,9 +28,7 @@ OTHERS = [path for path in sorted((ROOT / "examples").glob("*.ipynb")) if not pa
 """08 is of two machines."""
 FIRST += [path for path in OTHERS if path.stem.startswith(("01_", "02_", "03_"))]
 MACHINES = {
-    count: Hardware(found.gpus, found.gpu_ids, "", mps=False, cores=2)
-    for count in (0, 1, 2, 8)
-    for found in [detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 2**36) for index in range(count)]))]
+    count: fake_hardware([Device("H100", f"GPU-{index}", 2**36) for index in range(count)]) for count in (0, 1, 2, 8)
 }
 """By the number of their GPUs."""
 

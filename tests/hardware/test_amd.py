@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.hardware import Hardware, detect
 from notebook_accel.hardware.amd import AmdProbe
 from notebook_accel.hardware.fakes import FakeGpu, write_amd_files
 from notebook_accel.launch.plan import devices
+from tests.hardware.rows import change_row
 
 MI250 = FakeGpu("AMD Instinct MI250X", 64 << 30)
 
@@ -72,11 +72,11 @@ def test_ranks_get_the_variable_that_comes_first(tmp_path: Path) -> None:
 
 def test_a_card_without_a_name_has_the_one_of_the_table_or_of_the_driver(tmp_path: Path) -> None:
     write_amd_files(tmp_path, [MI250], products=False)
-    assert [gpu.name for gpu in AmdProbe(tmp_path).gpus()] == ["AMD aldebaran"]
+    assert [gpu.name for gpu in AmdProbe(tmp_path).devices()] == ["AMD aldebaran"]
     table = tmp_path / "usr/share/libdrm/amdgpu.ids"
     table.parent.mkdir(parents=True)
     table.write_text("1.0.0\n7408,\t01,\tanother\n7408,\t02,\tAMD Instinct MI250X\n")
-    assert [gpu.name for gpu in AmdProbe(tmp_path).gpus()] == ["AMD Instinct MI250X"]
+    assert [gpu.name for gpu in AmdProbe(tmp_path).devices()] == ["AMD Instinct MI250X"]
 
 
 def test_a_gpu_that_a_container_was_not_given_is_left_out(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_gpu_that_a_container_was_not_given_is_left_out(tmp_path: Path) -> Non
     hidden = tmp_path / "sys/class/kfd/kfd/topology/nodes/1/properties"
     hidden.unlink()
     hidden.mkdir()  # root may read any file
-    assert [gpu.uuid for gpu in AmdProbe(tmp_path).gpus()] == [f"GPU-{0xA1:016x}"]
+    assert [gpu.uuid for gpu in AmdProbe(tmp_path).devices()] == [f"GPU-{0xA1:016x}"]
 
 
 def test_the_use_of_each_gpu_names_the_processes(tmp_path: Path) -> None:
@@ -96,8 +96,7 @@ def test_the_use_of_each_gpu_names_the_processes(tmp_path: Path) -> None:
 
 def test_the_installed_torch_must_be_built_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_amd_files(tmp_path, [MI250, MI250])
-    none, row = hardware.PLATFORMS
-    monkeypatch.setattr(hardware, "PLATFORMS", [none, replace(row, probe=lambda: AmdProbe(tmp_path))])
+    change_row(monkeypatch, "rocm", probe=lambda: AmdProbe(tmp_path))
     monkeypatch.setattr(torch.version, "cuda", None)
     assert detect({}).hidden_gpus == "the installed torch is built without ROCm"
     monkeypatch.setattr(torch.version, "hip", "6.4")

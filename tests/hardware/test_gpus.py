@@ -2,7 +2,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_accel import hardware
-from notebook_accel.hardware import FixedProbe, Gpu, detect
+from notebook_accel.hardware import Device, FixedProbe, detect
+from tests.hardware.rows import change_row
 
 UUIDS = ("GPU-aa11", "GPU-aa22", "GPU-bb33", "GPU-cc44")
-FOUR = FixedProbe([Gpu("H200", uuid, total=2**37) for uuid in UUIDS])
+FOUR = FixedProbe([Device("H200", uuid, total=2**37) for uuid in UUIDS])
 NONE = FixedProbe([])
 
 
@@ -89,7 +88,7 @@ def test_the_environment_of_this_process_counts_where_none_is_given(monkeypatch:
 
 
 def test_a_torch_without_cuda_hides_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "PLATFORMS", [replace(hardware.PLATFORMS[0], probe=lambda: FOUR)])
+    change_row(monkeypatch, "cuda", probe=lambda: FOUR)
     monkeypatch.setattr(torch.version, "cuda", None)
     assert detect({}).hidden_gpus == "the installed torch is built without CUDA"
     monkeypatch.setattr(torch.version, "cuda", "12.8")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.hardware import FixedProbe, Hardware, tpus
+from notebook_accel.hardware import Hardware, tpus
+from notebook_accel.hardware.fakes import fake_hardware, write_tpu_files
 from notebook_accel.hardware.tpus import ACCELERATOR_TYPE, Machine, Tpu
 from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
@@ -31,18 +31,7 @@ def machine(
     library: bool = True,
 ) -> Machine:
     """A machine with such chips, beside a network card."""
-    for index in range(chips + 1):
-        device = root / f"sys/bus/pci/devices/0000:00:{index:02}.0"
-        if listed or index == chips:
-            device.mkdir(parents=True)
-            (device / "vendor").write_text("0x1ae0\n")
-            (device / "device").write_text("0x0042\n" if index == chips else f"{number}\n")
-        if index < chips:
-            node = root / nodes.format(index)
-            node.parent.mkdir(parents=True, exist_ok=True)
-            node.touch()
-    (root / "dev/vfio").mkdir(parents=True, exist_ok=True)
-    (root / "dev/vfio/vfio").touch()
+    write_tpu_files(root, chips, number=number, nodes=nodes, listed=listed)
     return Machine(root, versions.get, lambda environ: library)
 
 
@@ -156,8 +145,7 @@ EMULATED = Tpu("", 2, emulated=True)
 
 
 def on(tpu: Tpu | None) -> Hardware:
-    found = hardware.detect({}, FixedProbe([]))
-    return Hardware(found.gpus, found.gpu_ids, found.hidden_gpus, mps=False, cores=2, tpu=tpu)
+    return fake_hardware(tpu=tpu)
 
 
 @pytest.mark.parametrize(

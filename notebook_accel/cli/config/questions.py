@@ -18,9 +18,7 @@ from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 def describe(found: Hardware) -> str:
     """The hardware, as text."""
     cores = f"{found.cores} core{'s' if found.cores > 1 else ''}"
-    if found.mps:
-        return f"an Apple GPU, {cores}"
-    names = Counter(gpu.name for gpu in found.gpus)
+    names = Counter(each.name for row, listing in found.listings.items() if row != "cpu" for each in listing.usable)
     parts = [f"{count} × {name}" for name, count in names.items()]
     hidden = f" (GPUs can't be used: {found.hidden_gpus})" if found.hidden_gpus else ""
     return ", ".join([*parts, f"{cores}{hidden}"] if parts else [f"no GPU{hidden}", cores])

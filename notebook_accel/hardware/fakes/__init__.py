@@ -10,6 +10,20 @@ from notebook_accel.hardware.fakes.fake_amd_files import write_amd_files
 from notebook_accel.hardware.fakes.fake_amd_smi import FakeAmdSmi, amd_smi
 from notebook_accel.hardware.fakes.fake_cuda import FakeCuda
 from notebook_accel.hardware.fakes.fake_gpu import FakeGpu
+from notebook_accel.hardware.fakes.fake_hardware import fake_hardware
+from notebook_accel.hardware.fakes.fake_intel_files import write_intel_files
 from notebook_accel.hardware.fakes.fake_nvml import FakeNvml, nvml
+from notebook_accel.hardware.fakes.fake_tpu_files import write_tpu_files
 
-__all__ = ["FakeAmdSmi", "FakeCuda", "FakeGpu", "FakeNvml", "amd_smi", "nvml", "write_amd_files"]
+__all__ = [
+    "FakeAmdSmi",
+    "FakeCuda",
+    "FakeGpu",
+    "FakeNvml",
+    "amd_smi",
+    "fake_hardware",
+    "nvml",
+    "write_amd_files",
+    "write_intel_files",
+    "write_tpu_files",
+]

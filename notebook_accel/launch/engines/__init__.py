@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_accel.errors import ConfigurationError
@@ -101,9 +100,10 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
 
 def default() -> Engine:
     """The engine that launches will probably use, from a quick check of the devices, to warm it up early."""
-    device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
-    if not device and any(node for files in ("accel*", "vfio/[0-9]*") for node in Path("/dev").glob(files)):
-        from notebook_accel import hardware
+    from notebook_accel import hardware
+    from notebook_accel.hardware import tpus
 
+    device = os.environ.get("NOTEBOOK_ACCEL_DEVICE")
+    if not device and any(tpus.device_files()):
         device = hardware.detect().kind
     return get(device=device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from notebook_accel.config import LaunchConfig
@@ -47,17 +47,15 @@ def choose(config: LaunchConfig, hardware: Hardware, device: str, max_ranks: int
         ConfigurationError: The settings contradict each other or the device.
         HardwareError: There are fewer devices than requested.
     """
-    if device == "cuda":
-        return _on_gpus(config, hardware)
-    if device == "tpu":
-        size = tpus.count_ranks(config, hardware)
-        return DeviceChoice(size, tpus.environment(config, hardware.tpu, size) if hardware.tpu else {})
-    if device == "mps":
-        return _on_apple(config, hardware)
-    return _on_cpu(config, hardware, max_ranks)
+    return _CHOOSERS[device](config, hardware, max_ranks)
 
 
-def _on_apple(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
+def _on_tpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
+    size = tpus.count_ranks(config, hardware)
+    return DeviceChoice(size, tpus.environment(config, hardware.tpu, size) if hardware.tpu else {})
+
+
+def _on_apple(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
     if not hardware.mps:
         raise HardwareError(
             f"device='mps' was requested{config.cite('device')}, but this machine has no Apple GPU that torch can use"
@@ -85,7 +83,7 @@ def _on_cpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> 
     return DeviceChoice(limit, environ, notice=f"{why}: launching on {processes} of the CPU ({option} sets the number)")
 
 
-def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
+def _on_gpus(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
     found = len(hardware.gpus)
     if not found:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
@@ -131,6 +129,15 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware) -> DeviceChoice:
     return DeviceChoice(size, {hardware.gpu_variable: chosen}, len(distinct) < size)
 
 
+_CHOOSERS: Mapping[str, Callable[[LaunchConfig, Hardware, int | None], DeviceChoice]] = {
+    "cuda": _on_gpus,
+    "tpu": _on_tpu,
+    "mps": _on_apple,
+    "cpu": _on_cpu,
+}
+"""By the `device` of a row of `ACCELERATORS`."""
+
+
 def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int]) -> None:
     """Refuses GPUs that admit no further process: a rank would fail as it opens one, with no word about the reason."""
     for index in chosen:
@@ -172,8 +179,4 @@ def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
     if device == "cuda":
         names = Counter(hardware.gpus[index].name for index in set(_used_gpus(config, hardware)))
         return ", ".join(f"{count} × {name}" for name, count in names.items())
-    if device == "mps":
-        return "an Apple GPU"
-    if device == "tpu":
-        return str(hardware.tpu)
-    return f"CPU, {hardware.cores} core{'s' if hardware.cores > 1 else ''}"
+    return str(hardware.tpu) if device == "tpu" else hardware.listings[device].devices[0].name

@@ -9,7 +9,7 @@ from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import check_precision
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.hardware import Hardware
+from notebook_accel.hardware import Hardware, accelerators
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine, NodeInfo, NodeRequest
 from notebook_accel.launch.job import text
@@ -140,7 +140,7 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
         )
     if hardware.tpu is not None:
         why = "this command can't start ranks on a TPU (notebook_launcher can)"
-        hardware = replace(hardware, tpu=replace(hardware.tpu, unusable=hardware.tpu.unusable or why))
+        hardware = hardware.without("tpu", why)
     planned = _make_here(config, hardware, TORCHRUN)
     capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))
     left = [
@@ -196,7 +196,7 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
         config=config,
         size=size,
         device=device,
-        backend="xla" if device == "tpu" else "nccl" if device == "cuda" and not choice.shared else "gloo",
+        backend="gloo" if choice.shared else accelerators.backend(device),
         engine=engine,
         threaded=device == "tpu" and hardware.tpu is not None and hardware.tpu.threaded and size > 1,
         device_environ=choice.environ,
@@ -219,7 +219,7 @@ def _make_on_nodes(config: LaunchConfig, engine: str, found: Sequence[NodeInfo])
         config=config,
         size=size,
         device=device,
-        backend="nccl" if device == "cuda" else "gloo",
+        backend=accelerators.backend(device),
         engine=engine,
         node_request=node_request,
         device_environ={"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {},

@@ -83,9 +83,9 @@ def _live() -> list[str]:
 
 def _devices(found: Hardware) -> list[list[str]]:
     memory = psutil.virtual_memory()
-    host = [f"CPU, {found.cores} core{'s' if found.cores > 1 else ''}", _share(memory.used, memory.total), ""]
+    host = [found.listings["cpu"].devices[0].name, _share(memory.used, memory.total), ""]
     if found.mps:
-        return [["Apple GPU", "shared with the CPU", ""], host]
+        return [[found.listings["mps"].devices[0].name, "shared with the CPU", ""], host]
     rows = _tpu(found)
     uses = hardware.memory_use() if found.gpus else {}
     for index, gpu in enumerate(found.gpus):

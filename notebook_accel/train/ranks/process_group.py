@@ -10,6 +10,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
+from notebook_accel.hardware import ACCELERATORS
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.membership import Membership
 
@@ -81,9 +82,11 @@ def _device(environment: Environment, cpu: bool) -> torch.device:
         return _chosen_device(environment.torch_device)
     kind = "cpu" if cpu or environment.cpu else environment.device
     if kind is None:
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        if kind == "cpu" and environment.world_size == 1 and torch.backends.mps.is_available():
-            kind = "mps"
+        found = torch.accelerator.current_accelerator(check_available=True)
+        usable = {row.torch_type for row in ACCELERATORS if row.device}
+        kind = found.type if found is not None and found.type in usable else "cpu"
+        if kind == "mps" and environment.world_size > 1:
+            kind = "cpu"  # of Apple's GPU, there is one
     if kind != "cuda":
         return torch.device(kind)
     found = torch.cuda.device_count()

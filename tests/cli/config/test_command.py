@@ -14,14 +14,14 @@ from click.testing import CliRunner, Result
 from notebook_accel import hardware
 from notebook_accel.cli.config.command import command
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.hardware import Gpu, Hardware
+from notebook_accel.hardware import Device, Hardware
+from notebook_accel.hardware.fakes import fake_hardware
 
-NO_GPU = Hardware((), (), "", False, 8)
+NO_GPU = fake_hardware(cores=8)
 
 
 def with_gpus(count: int) -> Hardware:
-    gpus = tuple(Gpu("H200", f"GPU-{index}", 2**37) for index in range(count))
-    return Hardware(gpus, tuple(map(str, range(count))), "", False, 16)
+    return fake_hardware([Device("H200", f"GPU-{index}", 2**37) for index in range(count)], cores=16)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ from notebook_accel.cli.watch import wrapper
 from notebook_accel.config import file
 from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.hardware import Device, FixedProbe, Hardware, detect
+from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.hardware.tpus import Tpu
 from notebook_accel.launch.system import network_interfaces
 
-FOUR_GPUS = detect({}, FixedProbe([Gpu("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
-SIX_CORES = Hardware(gpus=(), gpu_ids=(), hidden_gpus="", mps=False, cores=6)
-APPLE = Hardware(gpus=(), gpu_ids=(), hidden_gpus="", mps=True, cores=6)
+FOUR_GPUS = detect({}, FixedProbe([Device("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
+SIX_CORES = fake_hardware(cores=6)
+APPLE = fake_hardware(mps=True, cores=6)
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_a_port_in_use_is_refused(train: str) -> None:
 
 
 def test_a_tpu_is_left_to_notebooks(train: str) -> None:
-    hardware = replace(SIX_CORES, tpu=Tpu("v5e", 8))
+    hardware = fake_hardware(cores=6, tpu=Tpu("v5e", 8))
     made = make(train, hardware)
     assert (made.plan.device, made.plan.size) == ("cpu", 4)
     assert "8 chips found, but this command can't start ranks on a TPU (notebook_launcher can)" in made.notices[0]

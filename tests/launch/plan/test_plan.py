@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,7 +6,8 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError, HardwareError
-from notebook_accel.hardware import FixedProbe, Gpu, Hardware, detect
+from notebook_accel.hardware import Device, FixedProbe, Hardware, detect
+from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.plan import plan
@@ -15,9 +17,10 @@ FORKSERVER, INPROCESS = engines.get("forkserver"), engines.get("inprocess")
 
 
 def machine(gpus: int = 0, *, visible: str | None = None, cores: int = 16, mps: bool = False) -> Hardware:
-    probe = FixedProbe([Gpu("H200", f"GPU-{index}", 2**37) for index in range(gpus)])
+    probe = FixedProbe([Device("H200", f"GPU-{index}", 2**37) for index in range(gpus)])
     found = detect({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, probe)
-    return Hardware(found.gpus, found.gpu_ids, found.hidden_gpus, mps, cores)
+    rest = fake_hardware(mps=mps, cores=cores)
+    return replace(found, listings={**found.listings, **rest.listings}, cores=cores)
 
 
 def make(hardware: Hardware, *, engine: Any = FORKSERVER, **given: Any) -> Plan:

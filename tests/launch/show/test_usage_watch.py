@@ -7,12 +7,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from notebook_accel import hardware
 from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
 from notebook_accel.hardware.amd_sensors import AmdSensors
 from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
@@ -22,6 +20,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.show import front_end, usage_watch
 from notebook_accel.launch.show.usage_watch import UsageWatch
+from tests.hardware.rows import change_row
 
 
 def a_job(*hosts: str, devices: tuple[str, ...] = ()) -> Job:
@@ -106,7 +105,7 @@ def test_nothing_is_read_while_nobody_looks() -> None:
 def test_a_driver_that_fails_ends_the_reading_and_nothing_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "PLATFORMS", [replace(hardware.PLATFORMS[0], sensors=fail)])
+    change_row(monkeypatch, "cuda", sensors=fail)
     views = front_end.Views(a_job(""), Seen)
     shown = ""
     while not shown:

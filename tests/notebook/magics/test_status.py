@@ -10,19 +10,20 @@ import pytest
 from notebook_accel import hardware
 from notebook_accel.config import resolve
 from notebook_accel.config.layers import Layer
-from notebook_accel.hardware import Gpu, GpuUse, Hardware
+from notebook_accel.hardware import Device, DeviceUse
+from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.notebook.magics import job_commands, status
 
 NOBODY = max(psutil.pids()) + 10_000
-GPUS = Hardware(tuple(Gpu("H200", f"GPU-{index}", 100 * 2**30) for index in range(3)), ("0", "1", "2"), "", False, 16)
+GPUS = fake_hardware([Device("H200", f"GPU-{index}", 100 * 2**30) for index in range(3)], cores=16)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with GPUs, of which a process of each kind holds memory."""
     uses = {
-        "GPU-0": GpuUse(3 * 2**30, {os.getpid(): 2 * 2**30, NOBODY: 0}),
-        "GPU-1": GpuUse(2**20, {os.getppid(): 2**20}),
+        "GPU-0": DeviceUse(3 * 2**30, {os.getpid(): 2 * 2**30, NOBODY: 0}),
+        "GPU-1": DeviceUse(2**20, {os.getppid(): 2**20}),
     }
     monkeypatch.setattr(hardware, "detect", lambda *_: GPUS)
     monkeypatch.setattr(hardware, "memory_use", lambda: uses)
@@ -83,7 +84,7 @@ def test_it_shows_nothing_that_a_shared_notebook_should_not_hold(
         other.stdout.readline()
         left = int(shell.stdout.readline())
         shell.wait()
-        uses = {"GPU-0": GpuUse(2**20, {other.pid: 0}), "GPU-1": GpuUse(2**20, {left: 0})}
+        uses = {"GPU-0": DeviceUse(2**20, {other.pid: 0}), "GPU-1": DeviceUse(2**20, {left: 0})}
         monkeypatch.setattr(hardware, "memory_use", lambda: uses)
         layer = Layer("file", {"max_restarts": 1}, {"max_restarts": f"max_restarts in {Path.home()}/config.yaml"})
         set_magic_layer(layer)

@@ -1,0 +1,78 @@
+"""What is known of a device, and the interface by which those of one kind are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU, one slice of an NVIDIA GPU in MIG mode, one TPU chip, or the CPU."""
+
+    name: str
+    uuid: str
+    """What identifies it in any process of this machine."""
+    total: int
+    """Memory in bytes; 0 if unknown."""
+    access: str = "shared"
+    """`shared`; `exclusive` if the driver admits one process at a time; `prohibited` if it admits none."""
+    slices: tuple[Device, ...] = ()
+    """The slices of a GPU in MIG mode, in the driver's order."""
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What a device's memory is used for now."""
+
+    used: int
+    """Bytes."""
+    holders: Mapping[int, int] = field(default_factory=dict)
+    """Bytes held by each process, by its ID; 0 if the driver does not report them."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The devices of one kind, as a process with some environment sees them."""
+
+    devices: tuple[Device, ...] = ()
+    """Those that ranks could use, in torch's order; if they can use none, those of the machine."""
+    ids: tuple[str, ...] = ()
+    """How the kind's environment variable names each of them."""
+    unusable: str = ""
+    """Why ranks can use none of them, or empty."""
+
+    @property
+    def usable(self) -> tuple[Device, ...]:
+        return () if self.unusable else self.devices
+
+
+class Probe(Protocol):
+    """Lists the devices of one vendor without opening them. `FixedProbe` is one without a machine."""
+
+    @property
+    def vendor(self) -> str: ...
+
+    def devices(self) -> Sequence[Device]:
+        """All of the machine, in the driver's order."""
+        ...
+
+    def use(self) -> dict[str, DeviceUse]:
+        """The use of the memory of each device now, by its UUID; of those for which it is reported."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedProbe:
+    """A machine with the given GPUs, for plans and tests on machines without GPUs."""
+
+    listed: Sequence[Device]
+    uses: Mapping[str, DeviceUse] = field(default_factory=dict)
+    vendor: str = "NVIDIA"
+
+    def devices(self) -> Sequence[Device]:
+        return self.listed
+
+    def use(self) -> dict[str, DeviceUse]:
+        return dict(self.uses)
