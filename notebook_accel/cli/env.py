@@ -88,7 +88,7 @@ def _hardware() -> dict[str, Any]:
 
 def _listed(listing: hardware.Listing) -> str:
     names = Counter(f"{each.name}, {size(each.total)}" if each.total else each.name for each in listing.devices)
-    shown = "; ".join(f"{count} × {name}" for name, count in names.items())
+    shown = "; ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
     return f"{shown} (can't be used: {listing.unusable})" if listing.unusable else shown
 
 

@@ -5,8 +5,7 @@
     nvidia.py, amd.py, intel.py, apple.py, tpus.py, cores.py ─ list the devices of each kind
     visible_gpus.py  ─ those GPUs that a process can use, by `CUDA_VISIBLE_DEVICES` and its like
     torch_build.py   ─ the platform that the installed torch is built for
-    gpu_readings.py  ─ what is measured on a GPU, and the interface of a vendor's sensors
-    nvidia_sensors.py, amd_sensors.py ─ the sensors of each; AMD's ask amd_smi.py, and read amd_files.py
+    sensors/         ─ what drivers measure: an interface, NVIDIA's sensors, and AMD's, which ask amdsmi and read files
     process_meter.py ─ the CPU time and memory of processes
     host_meter.py    ─ the CPU, memory, and disk of this machine
     fakes/           ─ machines that are not there, for tests and demonstrations
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from notebook_accel.hardware import cores, torch_build, tpus, visible_gpus
 from notebook_accel.hardware.accelerators import ACCELERATORS, Accelerator
 from notebook_accel.hardware.device_probe import Device, DeviceUse, FixedProbe, Listing, Probe
-from notebook_accel.hardware.gpu_readings import GpuReading, Sensors
+from notebook_accel.hardware.sensors.gpu_readings import GpuReading, Sensors
 from notebook_accel.hardware.tpus import Tpu
 
 __all__ = [

@@ -12,10 +12,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from notebook_accel.hardware.amd_sensors import AmdSensors
 from notebook_accel.hardware.fakes import FakeAmdSmi, FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.gpu_readings import GpuReading
-from notebook_accel.hardware.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
+from notebook_accel.hardware.sensors.gpu_readings import GpuReading
+from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
 
 SLICE = FakeGpu("NVIDIA H100 MIG 1g.10gb", 10 << 30, held={7: 1 << 30})
 BUSY = FakeGpu("NVIDIA H100", 80 << 30, {7: 3 << 30}, utilization=87, temperature=66, power=310)

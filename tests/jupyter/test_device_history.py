@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.hardware import Sensors
-from notebook_accel.hardware.amd_sensors import AmdSensors
 from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
+from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
 from notebook_accel.jupyter.device_model import Device
 from notebook_accel.jupyter.reader import device_history
 from notebook_accel.jupyter.reader.device_history import DeviceHistory

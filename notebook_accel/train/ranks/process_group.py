@@ -82,9 +82,9 @@ def _device(environment: Environment, cpu: bool) -> torch.device:
         return _chosen_device(environment.torch_device)
     kind = "cpu" if cpu or environment.cpu else environment.device
     if kind is None:
-        found = torch.accelerator.current_accelerator(check_available=True)
+        there = torch.accelerator.current_accelerator(check_available=True)
         usable = {row.torch_type for row in ACCELERATORS if row.device}
-        kind = found.type if found is not None and found.type in usable else "cpu"
+        kind = there.type if there is not None and there.type in usable else "cpu"
         if kind == "mps" and environment.world_size > 1:
             kind = "cpu"  # of Apple's GPU, there is one
     if kind != "cuda":

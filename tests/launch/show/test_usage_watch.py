@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
-from notebook_accel.hardware.amd_sensors import AmdSensors
 from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.gpu_readings import Sensors
-from notebook_accel.hardware.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
+from notebook_accel.hardware.sensors.gpu_readings import Sensors
+from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.show import front_end, usage_watch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import GpuUsage
-from notebook_accel.hardware.gpu_readings import HARDWARE, POWER_BRAKE, TEMPERATURE
+from notebook_accel.hardware.sensors.gpu_readings import HARDWARE, POWER_BRAKE, TEMPERATURE
 from notebook_accel.launch.job.resources import memory_text
 from notebook_accel.launch.job.text import size
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from notebook_accel.hardware.amd import Node
-from notebook_accel.hardware.gpu_readings import POWER_LIMIT, TEMPERATURE, GpuReading
+from notebook_accel.hardware.sensors.gpu_readings import POWER_LIMIT, TEMPERATURE, GpuReading
 
 _SENSORS = ("junction", "edge")
 """The names of temperatures, the hottest point first."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.hardware import amd_files, amd_smi
 from notebook_accel.hardware.amd import AmdProbe
-from notebook_accel.hardware.gpu_readings import GpuReading
+from notebook_accel.hardware.sensors import amd_files, amd_smi
+from notebook_accel.hardware.sensors.gpu_readings import GpuReading
 
 
 class AmdSensors:
