@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from notebook_accel import accelerate_names, exports, refused_names  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
 from notebook_accel.launch.job.job_state import Status  # noqa: E402
+from notebook_accel.train.options.choice import Choice  # noqa: E402
 
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 
@@ -221,6 +222,7 @@ def documents() -> dict[Path, str]:
                 for row in refused_names.TABLE
             ]
         ),
+        "members": "\n".join(["| class | instead | members |", "|---|---|---|", *_refused_members()]),
     }
     found = {}
     for path in (ROOT / "README.md", ROOT / "docs" / "migration.md"):
@@ -244,6 +246,15 @@ def _names_by_module() -> Iterator[str]:
     for module, modules in sorted(exports.accelerate_modules().items()):
         if module != "utils":  # all names of the modules in it
             yield f"| `notebook_accel.{module}` | {_listed({*modules} - {*also.get(module, '').split()})} |"
+
+
+def _refused_members() -> Iterator[str]:
+    for kind in sorted(Choice.__subclasses__(), key=lambda each: each.__name__):
+        members = defaultdict(list)
+        for name, advice in kind.refused.items():
+            members[advice].append(name)
+        for advice, names in members.items():
+            yield f"| `{kind.__name__}` | {advice} | {_listed(names)} |"
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,15 +1,33 @@
 """A keyword that a function does not have is answered with what to write instead."""
 
 import inspect
+import pickle
+import re
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import accelerate
 import pytest
 import torch
 
-from notebook_accel import Accelerator, debug_launcher, load_checkpoint_in_model, notebook_launcher
+from notebook_accel import (
+    Accelerator,
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
+    GradScalerKwargs,
+    ParallelismConfig,
+    ProjectConfiguration,
+    TorchDynamoPlugin,
+    debug_launcher,
+    load_checkpoint_in_model,
+    notebook_launcher,
+    utils,
+)
 from notebook_accel.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
-from notebook_accel.errors import NotebookAccelError
+from notebook_accel.errors import NotebookAccelError, UnknownArgumentError
+from notebook_accel.train.options.option_class import OF_THE_ACCELERATOR, calls_with, option_classes
 
 
 def train(lr: float, *, steps: int = 1) -> None:
@@ -77,6 +95,61 @@ def test_an_accelerator_says_what_to_write_instead(keyword: str) -> None:
     with pytest.raises(TypeError) as caught:
         Accelerator(**{keyword: value})
     assert str(caught.value) == f"Accelerator() has no argument {keyword!r}{instead}"
+
+
+OPTIONS: list[tuple[type[Any], str, Any, str]] = [
+    (DistributedDataParallelKwargs, "find_unused_parameter", True, "; did you mean find_unused_parameters?"),
+    (DistributedDataParallelKwargs, "device_ids", [0], ": leave it out, because prepare sets it"),
+    (DataLoaderConfiguration, "batch_size", 8, ": pass it to the DataLoader"),
+    (DataLoaderConfiguration, "total_limit", 2, ": pass project_config=ProjectConfiguration(total_limit=2) to the Acc"),
+    (ProjectConfiguration, "save_total_limit", 2, ": pass total_limit"),
+    (FullyShardedDataParallelPlugin, "fsdp_sharding_strategy", "FULL_SHARD", ": pass sharding_strategy"),
+    (FullyShardedDataParallelPlugin, "fsdp_offload_params", True, ": pass cpu_offload"),
+    (TorchDynamoPlugin, "dynamo_use_dynamic", True, ": pass dynamic"),
+    (GradScalerKwargs, "mixed_precision", "fp16", ": pass it to the Accelerator"),
+    (ParallelismConfig, "num_processes", 4, ": pass it to notebook_launcher"),
+    (
+        ParallelismConfig,
+        "plan",
+        {},
+        ": pass parallelism_config=ParallelismConfig(tp_handler=TorchTensorParallelC",
+    ),
+    (GradientAccumulationPlugin, "xyzzy", 1, ""),
+]
+
+
+@pytest.mark.parametrize(("kind", "keyword", "value", "instead"), OPTIONS)
+def test_a_class_of_options_says_what_to_write_instead(
+    kind: type[Any], keyword: str, value: object, instead: str
+) -> None:
+    with pytest.raises(UnknownArgumentError) as caught:
+        kind(**{keyword: value})
+    start = f"{kind.__name__}() has no argument {keyword!r}{instead}"
+    assert str(caught.value).startswith(start)
+    assert instead or str(caught.value) == start
+
+
+OPTION_CLASSES = [
+    each
+    for each in (getattr(utils.dataclasses, name) for name in dir(utils.dataclasses))
+    if is_dataclass(each) and each not in (utils.KwargsHandler, utils.TensorInformation)
+]
+
+
+@pytest.mark.parametrize("kind", OPTION_CLASSES)
+def test_a_class_of_options_stays_a_dataclass(kind: type[Any]) -> None:
+    assert kind in option_classes()
+    assert [*inspect.signature(kind).parameters] == [each.name for each in fields(kind)]
+    options = kind()
+    assert vars(pickle.loads(pickle.dumps(options))) == vars(replace(options)) == vars(options)
+    with pytest.raises(UnknownArgumentError):
+        replace(options, xyzzy=1)
+
+
+def test_each_argument_of_an_accelerator_is_explained_in_a_class_of_options() -> None:
+    takes_options = r"deepspeed_plugins?|megatron_lm_plugin|project_dir|\w+_(?:plugin|config)"
+    arguments = {each for each in inspect.signature(Accelerator).parameters if not re.fullmatch(takes_options, each)}
+    assert {*OF_THE_ACCELERATOR.split()} == {each for each in arguments if not calls_with(each, None)}
 
 
 LOADERS = [

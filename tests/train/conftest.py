@@ -70,7 +70,8 @@ def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: A
 
 @pytest.fixture
 def ranks() -> Ranks:
-    """As `launch`, for a test."""
+    """As `launch`, for a test, which does not wait for the session's server itself."""
+    _wait_for_preloading()
     return launch
 
 

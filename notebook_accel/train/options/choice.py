@@ -22,9 +22,14 @@ class _ChoiceType(enum.EnumMeta):
                 return members[name]
             raise AttributeError(cls.refusal(name) or f"{cls.__name__} has no member {name!r}")
 
+    @property
+    def refused(cls) -> dict[str, str]:
+        """The members that Accelerate has, but not this package, each with what to use instead."""
+        return dict(cls.__dict__.get("_advice", {}))
+
     def refusal(cls, name: str) -> str:
         """The message about a member that Accelerate has, but not this package; empty for any other name."""
-        advice = cls.__dict__.get("_advice", {}).get(name.upper(), "")
+        advice = cls.refused.get(name.upper(), "")
         return f"notebook_accel has no {cls.__name__}.{name.upper()}. {advice}" if advice else ""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.option_class import option_class
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -19,6 +20,7 @@ _ORDER = ("dp_replicate", "dp_shard", "cp", "tp")
 _PREFIX = "PARALLELISM_CONFIG"
 
 
+@option_class("parallelism_config=ParallelismConfig(tp_handler={})")
 @dataclass
 class TorchTensorParallelConfig:
     """How layers are split over the ranks of the dimension `tp`."""
@@ -34,6 +36,7 @@ class TorchTensorParallelConfig:
             raise ConfigurationError("enable_async_tp=True would have no effect: leave it out")
 
 
+@option_class("parallelism_config=ParallelismConfig(cp_handler={})")
 @dataclass
 class TorchContextParallelConfig:
     """How ranks of the dimension `cp` exchange keys and values."""
@@ -48,6 +51,14 @@ class TorchContextParallelConfig:
         self.cp_comm_strategy = chosen
 
 
+@option_class(
+    "parallelism_config={}",
+    {
+        "dp_replicate_size": "dp_size ddp_size",
+        "dp_shard_size": "fsdp_size",
+        "there is no pipeline or expert parallelism: use dp_shard_size, tp_size, or cp_size": "pp_size ep_size",
+    },
+)
 @dataclass
 class ParallelismConfig:
     """How many ranks work together in each dimension. The product of the sizes is the number of ranks.

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.choice import Choice
+from notebook_accel.train.options.option_class import option_class
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
+
+_OF_A_DATALOADER = """batch_size collate_fn drop_last num_workers persistent_workers pin_memory prefetch_factor sampler
+    shuffle timeout"""
 
 
 class DistributedType(str, enum.Enum):
@@ -125,6 +129,13 @@ class KwargsHandler:
         return {name: value for name, value in chosen.items() if value != getattr(default, name)}
 
 
+@option_class(
+    "kwargs_handlers=[{}]",
+    {
+        "pass mixed_precision to the Accelerator": "dtype",
+        "leave it out, because it is the Accelerator's": "device_type",
+    },
+)
 @dataclass
 class AutocastKwargs(KwargsHandler):
     """Arguments of `torch.autocast`."""
@@ -133,6 +144,10 @@ class AutocastKwargs(KwargsHandler):
     cache_enabled: bool | None = None
 
 
+@option_class(
+    "kwargs_handlers=[{}]",
+    {"leave it out, because prepare sets it": "device_ids output_device process_group device_mesh"},
+)
 @dataclass
 class DistributedDataParallelKwargs(KwargsHandler):
     """Arguments of `DistributedDataParallel`, and its communication hook."""
@@ -160,6 +175,7 @@ class DistributedDataParallelKwargs(KwargsHandler):
             )
 
 
+@option_class("kwargs_handlers=[{}]", {"leave it out, because it is the Accelerator's": "device"})
 @dataclass
 class GradScalerKwargs(KwargsHandler):
     """Arguments of `torch.amp.GradScaler`, which only fp16 uses."""
@@ -171,6 +187,7 @@ class GradScalerKwargs(KwargsHandler):
     enabled: bool = True
 
 
+@option_class("kwargs_handlers=[{}]", {"leave it out, because the launch sets it": "rank world_size store"})
 @dataclass
 class InitProcessGroupKwargs(KwargsHandler):
     """Arguments of `torch.distributed.init_process_group`."""
@@ -181,6 +198,7 @@ class InitProcessGroupKwargs(KwargsHandler):
     timeout: timedelta | None = None
 
 
+@option_class("kwargs_handlers=[{}]", {"schedule_option": "schedule"})
 @dataclass
 class ProfileKwargs(KwargsHandler):
     """Arguments of `torch.profiler.profile`."""
@@ -199,6 +217,7 @@ class ProfileKwargs(KwargsHandler):
     """The folder for a Chrome trace of each rank."""
 
 
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class AORecipeKwargs(KwargsHandler):
     """How torchao turns linear layers into fp8 ones.
@@ -227,6 +246,7 @@ class AORecipeKwargs(KwargsHandler):
         return {name: value for name, value in given.items() if value is not None}
 
 
+@option_class("gradient_accumulation_plugin={}", {"num_steps": "gradient_accumulation_steps steps"})
 @dataclass
 class GradientAccumulationPlugin(KwargsHandler):
     """How gradients accumulate over several batches before a step."""
@@ -244,6 +264,7 @@ class GradientAccumulationPlugin(KwargsHandler):
             raise ConfigurationError(f"num_steps={self.num_steps!r}: must be a whole number of batches, at least 1")
 
 
+@option_class("dataloader_config={}", {"pass it to the DataLoader": _OF_A_DATALOADER})
 @dataclass
 class DataLoaderConfiguration:
     """How prepared data loaders share their samples among the ranks."""
@@ -262,6 +283,7 @@ class DataLoaderConfiguration:
     """Whether loaders can be saved in the middle of an epoch, through torchdata."""
 
 
+@option_class("project_config={}")
 @dataclass
 class ProjectConfiguration:
     """Where a run writes its files."""
@@ -287,6 +309,7 @@ class ProjectConfiguration:
             self.logging_dir = project_dir
 
 
+@option_class("dynamo_plugin={}")
 @dataclass
 class TorchDynamoPlugin(KwargsHandler):
     """Arguments of `torch.compile`, with which prepared models are compiled."""
@@ -327,6 +350,7 @@ class TorchDynamoPlugin(KwargsHandler):
         return {**chosen, "backend": str(self.backend).lower()} if self.chosen else chosen
 
 
+@option_class("torch_tp_plugin={}")
 @dataclass
 class TorchTensorParallelPlugin:
     """Splits layers over the ranks with torch's `parallelize_module`."""

@@ -23,6 +23,7 @@ from notebook_accel.train.checkpoints import folders, serialization
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import DataLoaderConfiguration, ProjectConfiguration
 from notebook_accel.train.ranks.seeds import set_seed
+from notebook_accel.train.ranks.state import PartialState
 from tests.train.conftest import Cases, Ranks, launch
 
 
@@ -459,6 +460,17 @@ def test_what_two_ranks_saved_is_loaded_on_any_number(
     drawn = [number for _, number in found]
     assert drawn[:2] == [number for _, number in saved][:size]
     assert len(set(drawn)) == size, "ranks draw the same numbers"
+
+
+def saved_by_each(folder: str) -> None:
+    rank = PartialState().process_index
+    for on_each_node in (False, True):
+        serialization.save({"rank": rank}, Path(folder) / f"{on_each_node}-{rank}", save_on_each_node=on_each_node)
+
+
+def test_one_rank_writes_a_file(ranks: Ranks, tmp_path: Path) -> None:
+    ranks(saved_by_each, str(tmp_path))
+    assert everything(tmp_path) == {"False-0", "True-0"}
 
 
 def test_ddp_says_that_it_cannot_read_shards(checkpoints: Checkpoints, ranks: Ranks) -> None:
