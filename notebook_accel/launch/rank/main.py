@@ -32,6 +32,7 @@ from notebook_accel.launch.rank.patches import (
     jax,
     keras,
     loader_workers,
+    python_forks,
     rich,
     tqdm,
     trainers,
@@ -164,6 +165,7 @@ def settle(parent: int) -> None:
     """Sets up the process of a rank as far as that does not depend on the launch."""
     process_setup.initialize(parent)
     loader_workers.install()
+    python_forks.install()
     pickling.set_rank_device(_device)
 
 
