@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import io
 import linecache
 import operator
@@ -27,7 +28,21 @@ OUT_OF_BAND = 32 * 1024
 _Cached = type(functools.lru_cache(len))
 
 
-class _OutOfBand(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+class _ModulesByName(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """Sends every imported module by its name, also those of a class of their own, which cloudpickle refuses.
+
+    `torch.backends` and `torch.backends.cudnn` are such modules.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
+            name = obj.__name__
+            if sys.modules.get(name) is obj:
+                return importlib.import_module, (name,)
+        return super().reducer_override(obj)
+
+
+class _OutOfBand(_ModulesByName):
     """Keeps large buffers out of the stream, and copies device tensors to the host."""
 
     storage_device = "cpu"
@@ -82,7 +97,7 @@ class _Memory:
         self.storage = storage
 
 
-class _MainByValue(cloudpickle.Pickler):  # type: ignore[misc]
+class _MainByValue(_ModulesByName):
     """Sends what `__main__` defines by value, into the `__main__` of the process that unpickles it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -37,6 +37,11 @@ def address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def test_a_function_may_use_modules_of_a_class_of_their_own(pickler: Any) -> None:
+    settings = there(pickler, lambda: (torch.backends.cudnn, torch.backends.mps.is_available()))
+    assert settings() == (torch.backends.cudnn, torch.backends.mps.is_available())
+
+
 # What is large stays out of the stream
 
 
