@@ -105,7 +105,7 @@ class Saving(AcceleratorBase):
     def _contents(self) -> Contents:
         return Contents(
             strategy=self.strategy,
-            models=[compiling.inner(model) for model in self._models],
+            models=[self.strategy.unwrap(compiling.inner(model)) for model in self._models],
             optimizers=[optimizer.optimizer for optimizer in self._optimizers],
             schedulers=list(self._schedulers),
             loaders=list(self._dataloaders),
@@ -127,6 +127,8 @@ class Saving(AcceleratorBase):
     def register_save_state_pre_hook(self, hook: Callable[..., None]) -> Any:
         """Makes `save_state` call `hook(models, weights, folder)`; what it removes from `weights` is not written.
 
+        The models are your own, without DDP's wrapper.
+
         Returns:
             A handle, whose `remove()` unregisters the hook.
         """
@@ -134,6 +136,8 @@ class Saving(AcceleratorBase):
 
     def register_load_state_pre_hook(self, hook: Callable[..., None]) -> Any:
         """Makes `load_state` call `hook(models, folder)`; models that it removes are not loaded.
+
+        The models are your own, without DDP's wrapper.
 
         Returns:
             A handle, whose `remove()` unregisters the hook.

@@ -473,6 +473,23 @@ def test_one_rank_writes_a_file(ranks: Ranks, tmp_path: Path) -> None:
     assert everything(tmp_path) == {"False-0", "True-0"}
 
 
+def seen_by_hooks(folder: str) -> list[Any]:
+    accelerator = Accelerator(cpu=True)
+    accelerator.prepare(nn.Linear(2, 2))
+    seen: list[Any] = []
+    accelerator.register_save_state_pre_hook(
+        lambda models, weights, _: seen.append((type(models[0]), sorted(weights[0])))
+    )
+    accelerator.register_load_state_pre_hook(lambda models, _: seen.append(type(models.pop())))
+    accelerator.save_state(folder)
+    accelerator.load_state(folder)
+    return seen
+
+
+def test_hooks_get_models_without_the_wrapper_of_ddp(ranks: Ranks, tmp_path: Path) -> None:
+    assert ranks(seen_by_hooks, str(tmp_path)) == [[(nn.Linear, ["bias", "weight"]), nn.Linear]] * 2
+
+
 def test_ddp_says_that_it_cannot_read_shards(checkpoints: Checkpoints, ranks: Ranks) -> None:
     assert checkpoints.saved["FSDP2"]  # saves
     with pytest.raises(RankError) as refused:
