@@ -13,7 +13,7 @@ import sysconfig
 import venv
 from pathlib import Path
 
-OLDER = {
+OLDER: dict[str, tuple[str, ...]] = {  # by their names: what is installed in each, without what that depends on
     "7.3": ("ipykernel==7.3.*",),
     "6.29": ("ipykernel==6.29.*", "nest-asyncio>=1.6"),
     "colab": (
@@ -35,7 +35,13 @@ OLDER = {
         "pickleshare==0.7.5",
     ),
 }
-"""By their names: what is installed in each, without what that depends on."""
+# Kaggle's image starts from Colab's, and brings newer widgets.
+OLDER["kaggle"] = (
+    *(each for each in OLDER["colab"] if not each.startswith(("ipywidgets", "widgetsnbextension"))),
+    "ipywidgets==8.1.5",
+    "jupyterlab_widgets==3.0.13",
+    "widgetsnbextension==4.0.13",
+)
 _ENVIRONMENTS = Path(sys.prefix) / "kernels"
 _BUILT = "built-from"
 

@@ -212,10 +212,10 @@ def _generation(environ: Mapping[str, str]) -> str:
 
 
 def _host(environ: Mapping[str, str], root: Path) -> str:
+    if any(name.startswith("KAGGLE_") for name in environ) or environ.get("ISTPUVM"):
+        return "Kaggle"  # whose image starts from Colab's, with some of its variables
     if environ.get("COLAB_TPU_1VM") or environ.get("COLAB_RELEASE_TAG"):
         return "Colab"
-    if any(name.startswith("KAGGLE_") for name in environ) or environ.get("ISTPUVM"):
-        return "Kaggle"
     return "Cloud TPU VM" if (root / "sys/class/dmi/id/product_name").exists() else ""
 
 

@@ -43,6 +43,10 @@ def machine(
         (COLAB | {ACCELERATOR_TYPE: "v6e-1"}, "0x006f", 1, ("v6e", 1, 1, "Colab"), 1, "TPU v6e, 1 chip"),
         (KAGGLE | {ACCELERATOR_TYPE: "v3-8"}, "0x0027", 4, ("v3", 4, 2, "Kaggle"), 8, "TPU v3, 4 chips of 2 cores"),
         (KAGGLE | {ACCELERATOR_TYPE: "v5litepod-8"}, "0x0063", 8, ("v5e", 8, 1, "Kaggle"), 8, "TPU v5e, 8 chips"),
+        (
+            {**KAGGLE, "COLAB_RELEASE_TAG": "release", ACCELERATOR_TYPE: "v5litepod-8"},
+            "0x0063", 8, ("v5e", 8, 1, "Kaggle"), 8, "TPU v5e, 8 chips",
+        ),
         ({}, "0x005e", 4, ("v4", 4, 1, ""), 4, "TPU v4, 4 chips"),
         ({ACCELERATOR_TYPE: "v5p-8"}, "0x0062", 4, ("v5p", 4, 1, ""), 4, "TPU v5p, 4 chips"),
         ({}, "0x006f", 8, ("v6e", 8, 1, ""), 8, "TPU v6e, 8 chips"),
