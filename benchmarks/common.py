@@ -8,6 +8,7 @@ import queue
 import signal
 import socket
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ class CellError(Exception):
 class Kernel:
     """A Jupyter kernel, driven as a front end does; all that it has started ends with it."""
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, python: str = sys.executable) -> None:
         self._timeout = timeout
         """Seconds that a cell may take."""
         self._folder = tempfile.TemporaryDirectory()
@@ -41,6 +42,8 @@ class Kernel:
         self._manager = KernelManager(
             kernel_name="python3", transport="ipc", connection_file=f"{self._folder.name}/kernel.json"
         )
+        assert self._manager.kernel_spec is not None
+        self._manager.kernel_spec.argv[0] = python
         # An installed package has its byte code; a checkout is to have it too.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._manager.start_kernel(env={**environment, _MARK: self._folder.name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -81,8 +82,9 @@ class Launch:
 class Launcher:
     """A kernel that launches with one of the two packages; replaced if it hangs."""
 
-    def __init__(self, name: str, *, warm: bool = True) -> None:
+    def __init__(self, name: str, *, warm: bool = True, python: str = sys.executable) -> None:
         self.name = name
+        self._python = python
         self.failures: list[str] = []
         self._warm = warm
         self._open()
@@ -128,7 +130,7 @@ class Launcher:
         return float(printed.split()[-1]), lines, finished
 
     def _open(self) -> None:
-        self._kernel = Kernel(TIMEOUT)
+        self._kernel = Kernel(TIMEOUT, self._python)
         self._kernel.run(WORK.format(package=PACKAGES[self.name]))
         if self._warm:
             self._kernel.run(IMPORTS[self.name])

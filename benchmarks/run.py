@@ -41,10 +41,14 @@ NAMES = (
         "scale",
         "lab",
     ),
+    "builds",
     "cluster",
 )
 """In the order of the README; `live`, `scale`, and `lab` need chromium."""
-ELSEWHERE = {"cluster": (".venv-cluster", "scripts/test-cluster")}
+ELSEWHERE = {
+    "builds": (".venv-cuda", "the command in benchmarks/README.md"),
+    "cluster": (".venv-cluster", "scripts/test-cluster"),
+}
 """What runs in an environment of its own, and the command that makes it; left out where that is not there."""
 SHORTER = {"cli": ["--rounds", "2"], "launch": ["--picture", os.devnull]}
 """What stands for `--quick`, or comes with it, where that alone would not do."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -74,7 +74,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in terminalreporter.stats.get(kind, ())
         if report.nodeid.startswith(_MODULE) and (report.when == "call" or kind == "skipped")
     ]
-    if not rows or not torch.cuda.is_available():
+    if not rows or "gpu" not in terminalreporter.config.option.markexpr:
+        return
+    if not torch.cuda.is_available():
+        terminalreporter.section("on two ranks of the CPU, which says nothing about GPUs")
+        _write_rows(terminalreporter, rows)
         return
     found = hardware.detect()
     platform_of_torch = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
@@ -84,6 +88,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"{', '.join(gpu.name for gpu in found.gpus)}; torch {torch.__version__}, {platform_of_torch}, NCCL {nccl}, "
         f"Python {platform.python_version()}, Linux {platform.release()}\n"
     )
+    _write_rows(terminalreporter, rows)
+
+
+def _write_rows(terminalreporter: pytest.TerminalReporter, rows: Sequence[tuple[str, str, pytest.TestReport]]) -> None:
     terminalreporter.write_line("| check | result | seconds |\n|---|---|---|")
     for name, kind, report in rows:
         reason = f": {report.longrepr[2].removeprefix('Skipped: ')}" if kind == "skipped" else ""
