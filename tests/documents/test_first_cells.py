@@ -88,6 +88,16 @@ def test_a_first_cell_takes_what_there_is_and_says_so(page: Path) -> None:
         assert [(made[gpus].device_text, made[gpus].notice) for gpus in (2, 8)] == [("2 × H100", ""), ("8 × H100", "")]
 
 
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "examples" / "01_first_launch.ipynb"], ids=lambda page: page.stem
+)
+def test_what_happens_on_one_gpu_is_explained(page: Path) -> None:
+    text = page.read_text()
+    assert re.search(r"one GPU, (it starts|that is) one process; pass `gpus=\[0, 0\]` to have two", text)
+    shared = planned({"gpus": [0, 0]}, 1)
+    assert (shared.size, shared.device, shared.backend) == (2, "cuda", "gloo")
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_cells_of_the_readme_run_on_one_rank_and_on_two(ranks: int, notebook: Notebook) -> None:
     """On the CPU, as on so many GPUs."""
