@@ -353,6 +353,18 @@ def test_what_ranks_have_bound_themselves_stays_theirs(cells: Cells):
     assert cells.notebook.value("theirs") == "notebook"
 
 
+def test_what_ranks_and_the_notebook_have_both_assigned_is_named(cells: Cells):
+    cells("speed = 0.1")
+    cells.notebook.check("speed = 0.2\ndef fast(): return speed")
+    found = cells("fast()")
+    assert found.lines == ["[0-1] 0.1"]
+    assert "`speed` has been assigned in the notebook, but ranks 0-1 have assigned their own, so" in found.stderr
+    assert "`%accelerate push speed`" in found.stderr
+    assert cells("speed").stderr == "", "it is said once"
+    cells.notebook.check("%accelerate push speed")
+    assert cells.lines("speed") == ["[0-1] 0.2"]
+
+
 def test_what_a_failed_cell_has_bound_stays_the_ranks(cells: Cells):
     cells.notebook.check("half = 'notebook'")
     cells.fails("half = 'rank'\n1 / 0")

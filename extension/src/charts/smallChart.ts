@@ -43,6 +43,8 @@ export class SmallChart {
   update(metric: Metric): void {
     if (metric === this.#metric) return;
     this.#metric = metric;
+    // A single value is a number, not a course.
+    setAttribute(this.element, "data-single", metric.x.length + metric.marks.length === 1 ? "" : null);
     this.#read(null);
     const range = metric.range && `${metric.range}`;
     const facts = [range, ...metric.facts].filter(Boolean);

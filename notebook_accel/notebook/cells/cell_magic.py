@@ -165,7 +165,7 @@ class _CellRun:
     def _collect_replies(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
         replies += [Reply(*fields) for fields in found]
         for rank, reply in zip(self._members, replies, strict=True):
-            self._ranks.variables.known[rank].bind(reply.bound)
+            self._ranks.variables.bind(reply.bound, rank)
         if self._name is None:
             return None
         values = [reply.value for reply in replies]

@@ -342,6 +342,9 @@ class PersistentRanks:
             front_end.current.notice(describe_kept(changed_by))
             kept = self.variables.keep(changed_by, members)
             packed, sent = self.variables.pack(call, names, members, state, kept=kept)
+        assigned = self.variables.newly_assigned()
+        if assigned:
+            front_end.current.notice(describe_kept(assigned, "assigned"))
         unclear = self.variables.newly_unclear()
         if unclear:
             front_end.current.notice(describe_unclear(unclear))

@@ -113,8 +113,8 @@ class Session:
                     f"the new ranks can't load the variables, so the old ranks are kept: {error}"
                 ) from error
             raise
-        for known in new.variables.known:
-            known.bind(names)
+        for rank in new.members:
+            new.variables.bind(names, rank)
         front_end.current.notice(describe_replaced(new.size, old.size, packed))
         self.ranks, self._requested_size = new, size
         old.stop()

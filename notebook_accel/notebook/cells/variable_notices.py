@@ -11,19 +11,21 @@ _MOST = 12
 """The most names in a list."""
 
 
-def describe_kept(changed_by: Mapping[str, Sequence[int]]) -> str:
-    """A notice of the variables that ranks have changed themselves, with what the user can do.
+def describe_kept(changed_by: Mapping[str, Sequence[int]], how: str = "changed") -> str:
+    """A notice of the variables that ranks have changed or assigned themselves, with what the user can do.
 
     Args:
         changed_by: The names of the variables, each with the ranks that have changed it.
+        how: `changed`, or `assigned`: the notebook and the ranks have each assigned the names.
     """
     ranks = sorted(set[int]().union(*changed_by.values()))
     one = len(ranks) == 1
-    who = f"rank {ranks[0]} has changed its own" if one else f"ranks {spans(ranks)} have changed their own"
+    who = f"rank {ranks[0]} has {how} its own" if one else f"ranks {spans(ranks)} have {how} their own"
+    copy = " copy" if how == "changed" else ""
     names = " ".join(changed_by)
     source = "" if 0 in ranks else f" --ranks {ranks[0]}"
     return (
-        f"{_have_changed(changed_by)} in the notebook, but {who} copy, so the ranks keep what they have. "
+        f"{_have_changed(changed_by, how)} in the notebook, but {who}{copy}, so the ranks keep what they have. "
         f"`%accelerate push {names}` sends the notebook's to the ranks; `%accelerate pull {names}{source}` brings "
         f"rank {0 if 0 in ranks else ranks[0]}'s here."
     )
@@ -57,5 +59,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
-def _have_changed(names: Collection[str]) -> str:
-    return f"{', '.join(f'`{name}`' for name in names)} {'has' if len(names) == 1 else 'have'} changed"
+def _have_changed(names: Collection[str], how: str = "changed") -> str:
+    done = "changed" if how == "changed" else f"been {how}"
+    return f"{', '.join(f'`{name}`' for name in names)} {'has' if len(names) == 1 else 'have'} {done}"

@@ -29,6 +29,8 @@ class KnownVariables:
 
     def __init__(self, own: Iterable[str] = ()) -> None:
         self._values: dict[str, Any] = dict.fromkeys(own, OWN)
+        self._beside: dict[str, Any] = {}
+        """What the notebook had under each name that the rank has bound itself, when it was last looked at."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
         """What each variable held when it was sent; `None` if that can't be told."""
         self.touched: set[str] = set()
@@ -84,10 +86,19 @@ class KnownVariables:
             reached = reached.union(*(memory[name] for name in joined))
         return group
 
-    def bind(self, names: Iterable[str]) -> None:
+    def bind(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
         """Records names that the rank has bound. A name sent before is sent again if the notebook rebinds it."""
         for name in names:
             self._values[name] = self._values.pop(name, OWN)  # so that the latest come last
+            self.look_beside(name, namespace)
+
+    def look_beside(self, name: str, namespace: Mapping[str, Any]) -> bool:
+        """Whether the notebook has assigned a name of the rank's own since this was last called for it."""
+        before, now = self._beside.get(name, OWN), namespace.get(name, _STALE)
+        if self._values.get(name) is not OWN:
+            return False
+        self._beside[name] = now
+        return before is not OWN and before is not now
 
     def forget(self, namespace: Mapping[str, Any]) -> None:
         """Drops references to objects that the notebook no longer has, so that they can be freed."""
@@ -95,6 +106,9 @@ class KnownVariables:
             if value is not OWN and namespace.get(name) is not value:
                 self._values[name] = _STALE
                 self._fingerprints.pop(name, None)
+        for name, value in self._beside.items():
+            if namespace.get(name) is not value:
+                self._beside[name] = _STALE
 
 
 class Variables:
@@ -107,6 +121,7 @@ class Variables:
         self._needs: dict[str, set[str]] = {}
         """For each variable that was sent, the names that its functions read."""
         self._unclear: list[str] = []
+        self._assigned: dict[str, list[int]] = {}
         self._reported: set[str] = set()
 
     def pack(
@@ -147,6 +162,8 @@ class Variables:
             if value is OWN or self._is_hidden(name, value):
                 continue
             lacking = frozenset(rank for rank in members if resend or not self.known[rank].has(name, value))
+            if not resend:
+                self._look_beside(name, members)
             edited = frozenset[int]()
             if not resend and name not in kept:
                 others = [rank for rank in members if self.known[rank].can_compare(name, value)]
@@ -179,6 +196,15 @@ class Variables:
             if rank in variable.receivers:
                 self.known[rank].take(variable.name, variable.value, variable.fingerprint)
 
+    def bind(self, names: Iterable[str], rank: int) -> None:
+        """Records names that a rank has bound itself."""
+        self.known[rank].bind(names, self._namespace)
+
+    def pulled(self, name: str) -> None:
+        """Records that the notebook has a value of the ranks, and has not assigned another one."""
+        for known in self.known:
+            known.look_beside(name, self._namespace)
+
     def keep(self, names: Iterable[str], members: Iterable[int]) -> set[str]:
         """Records that ranks keep their own variables, and those that share tensors with them; returns all."""
         kept: set[str] = set()
@@ -208,6 +234,11 @@ class Variables:
         self._unclear.clear()
         return found
 
+    def newly_assigned(self) -> dict[str, list[int]]:
+        """The ranks' own names that the notebook has assigned, too, with these ranks; each of them once."""
+        found, self._assigned = self._assigned, {}
+        return found
+
     def forget(self) -> None:
         """Drops references to objects that the notebook no longer has."""
         for known in self.known:
@@ -224,6 +255,11 @@ class Variables:
         if None in found.values():
             self._unclear.append(name)
         return frozenset(rank for rank, is_edited in found.items() if is_edited)
+
+    def _look_beside(self, name: str, members: Iterable[int]) -> None:
+        ranks = [rank for rank in members if self.known[rank].look_beside(name, self._namespace)]
+        if ranks:
+            self._assigned[name] = ranks
 
     def _sharing(self, name: str, ranks: Iterable[int]) -> set[str]:
         """The other variables that share arrays or tensors with this one on these ranks."""

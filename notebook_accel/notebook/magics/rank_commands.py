@@ -128,6 +128,7 @@ def pull(shell: InteractiveShell, names: tuple[str, ...], ranks: str | None) -> 
     for name in names:
         pulled = [sent[name] for sent in values]
         session.namespace[name] = pulled[0] if len(members) == 1 else pulled
+        found.variables.pulled(name)
 
 
 @click.command("stacks", cls=MagicCommand)

@@ -82,6 +82,24 @@ def test_what_a_rank_keeps_is_not_sent_until_it_is_asked_for() -> None:
     assert send("model") == {"model": {0, 1}}
 
 
+def test_what_the_notebook_assigns_beside_a_name_of_the_ranks_is_named_once() -> None:
+    send = Sending(rate=0.1, before=1)
+    for rank in (0, 1):
+        send.variables.bind(["rate", "before", "later"], rank)
+    assert send("rate", "before", "later") == {}
+    assert send.variables.newly_assigned() == {}, "the notebook had these before"
+    send.namespace.update(rate=0.2, later=3)
+    send.variables.forget()
+    assert send("rate", "before", "later") == {}
+    assert send.variables.newly_assigned() == {"rate": [0, 1], "later": [0, 1]}
+    assert send("rate") == {}
+    assert send.variables.newly_assigned() == {}, "it was named already"
+    send.namespace["rate"] = 0.3
+    send.variables.pulled("rate")
+    assert send("rate") == {}
+    assert send.variables.newly_assigned() == {}, "it is the ranks' own value"
+
+
 class Awkward:
     """Can be sent, but has no fingerprint."""
 
