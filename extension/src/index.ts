@@ -1,6 +1,7 @@
 import { interruptKernel, type Model, onKernelEnd } from "./host";
 import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
+import type { Output } from "./missingOutputs";
 import type { Keyframe } from "./model";
 import { NotebookOutput } from "./notebookOutput";
 import { followOnPage } from "./page";
@@ -41,7 +42,7 @@ export default function widget() {
     const place = async () => {
       const final = (model.get("final") ?? {}) as Record<string, unknown>;
       if (Object.keys(final).length === 0) return output.takeOver();
-      await output.store(final);
+      await output.store(final, (model.get("outputs") ?? []) as Output[]);
       link.send({ cmd: "stored" });
     };
     model.on("change:final", place);

@@ -1,5 +1,7 @@
 import type { Model } from "./host";
 
+import { missing, type Output } from "./missingOutputs";
+
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 /** How often, and how many times, the output is looked for on a page that is still loading. */
 const RETRY_INTERVAL = 500;
@@ -14,10 +16,16 @@ export interface Place {
 
 type Bundle = Record<string, unknown>;
 
+/** An output in the notebook's model. */
+interface Shown {
+  data: Bundle;
+  toJSON?(): Output;
+}
+
 /** The parts of JupyterLab's notebook model that are used here. */
 interface Outputs {
   length: number;
-  get(index: number): { data: Bundle };
+  get(index: number): Shown;
   set(index: number, output: object): void;
   add(output: object): void;
 }
@@ -51,9 +59,18 @@ export class NotebookOutput {
     this.#put({ ...data, "text/plain": "A job of notebook-accel" }, true);
   }
 
-  /** Replaces the panel in the notebook, unless the kernel has done so. */
-  async store(bundle: Bundle): Promise<void> {
-    if (this.#place && (await this.#ready())) this.#put(bundle, false);
+  /**
+   * Replaces the panel in the notebook, unless the kernel has done so. Also adds what the ranks have written and
+   * displayed since the page was reloaded, which the front end could not assign to a cell.
+   */
+  async store(bundle: Bundle, outputs: Output[] = []): Promise<void> {
+    if (!this.#place || !(await this.#ready())) return;
+    const found = this.#put(bundle, false);
+    if (found === undefined) return;
+    const shown = Array.from({ length: found.length }, (_, index) => found.get(index).toJSON?.() ?? found.get(index));
+    const { changed, added } = missing(outputs, shown as Output[]);
+    for (const [index, output] of changed) found.set(index, output);
+    for (const output of added) found.add(output);
   }
 
   /** Whether the notebook has been loaded; waits for it for a while. */
@@ -65,7 +82,8 @@ export class NotebookOutput {
     return this.#context.isReady === true;
   }
 
-  #put(data: Bundle, add: boolean): void {
+  /** Puts the data in place of the panel; returns the outputs of its cell, if the panel was there. */
+  #put(data: Bundle, add: boolean): Outputs | undefined {
     // Its own ID, too: a page that is loading may receive the panel twice, and must show the later one.
     const panels = [...this.#place.former, this.#place.id];
     const output = { output_type: "display_data", data, metadata: {} };
@@ -76,10 +94,11 @@ export class NotebookOutput {
         const shown = cell.outputs?.get(index).data?.[WIDGET] as { model_id?: string } | undefined;
         if (shown?.model_id === undefined || !panels.includes(shown.model_id)) continue;
         cell.outputs?.set(index, output);
-        return;
+        return cell.outputs;
       }
     }
     if (add) own?.outputs?.add(output);
+    return undefined;
   }
 
   #cells(): Cell[] {

@@ -60,6 +60,14 @@ describe("the output in the notebook", () => {
     expect(cell.outputs.list[0]?.data).not.toHaveProperty([VIEW]);
   });
 
+  it("is followed by what was written since the page was reloaded, but only if the kernel could not show it", async () => {
+    const written = [{ output_type: "stream", name: "stdout", text: "line\n" }];
+    const [cell, replaced] = [aCell("launch", "first"), aCell("launch")];
+    for (const each of [cell, replaced]) await anOutput([each], "first").store({ "text/html": "done" }, written);
+    expect(cell.outputs.list).toMatchObject([{ data: { "text/html": "done" } }, ...written]);
+    expect(replaced.outputs.length).toBe(0);
+  });
+
   it("keeps what the kernel has already put in its place", async () => {
     const cell = aCell("launch");
     await anOutput([cell], "first").store({ "text/html": "done" });

@@ -13,6 +13,7 @@ TRAIN = """
 def train():
     for epoch in tqdm(range(3), desc="epoch"):
         wait_for(f"epoch {epoch}")
+        print("after epoch", epoch)
 """
 
 
@@ -73,4 +74,8 @@ def test_a_job_that_its_cell_waits_for_is_shown_again_after_the_page_was_loaded_
     expect(first.panel.get_by_role("button")).to_have_count(0)
     own_page.screenshot("ended")
     assert not widgets(own_page)
-    assert "interrupted" in own_page.save().cells[-1].outputs[0]["data"]["text/html"]
+    panel, *written = own_page.save().cells[-1].outputs
+    assert "interrupted" in panel["data"]["text/html"]
+    # Those that came before the page was loaded again too, in the file but once.
+    text = "".join(each.get("text", "") for each in written)
+    assert text.splitlines()[:2] == ["[0-1] after epoch 0", "[0-1] after epoch 1"]

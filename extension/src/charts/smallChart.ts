@@ -44,7 +44,9 @@ export class SmallChart {
     if (metric === this.#metric) return;
     this.#metric = metric;
     // A single value is a number, not a course.
-    setAttribute(this.element, "data-single", metric.x.length + metric.marks.length === 1 ? "" : null);
+    const isSingle = metric.x.length + metric.marks.length === 1;
+    this.#picture.hidden = isSingle;
+    this.#enlarge.hidden = isSingle;
     this.#read(null);
     const range = metric.range && `${metric.range}`;
     const facts = [range, ...metric.facts].filter(Boolean);

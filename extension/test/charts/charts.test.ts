@@ -40,6 +40,19 @@ describe("charts", () => {
     expect(texts(panel, ".na-fact")).toEqual(["0.4 to 0.6 over ranks", ...facts]);
   });
 
+  it("are only a number while there is a single value", async () => {
+    const single = aMetric({ now: "12345", x: [1], mean: [12345] });
+    const { panel, model } = await open({ loss: aMetric(), parameters: single });
+    const hidden = (selector: string) =>
+      [...panel.querySelectorAll<HTMLElement>(`.na-chart ${selector}`)].map((each) => each.hidden);
+    expect(hidden(".na-plot")).toEqual([false, true]);
+    expect(hidden(".na-enlarge")).toEqual([false, true]);
+    expect(texts(panel, ".na-chart-head .na-value")).toEqual(["0.5", "12345"]);
+    model.receive({ seq: 1 }, { metrics: { parameters: { x: [1, 2], mean: [12345, 12346] } } });
+    await drawn();
+    expect(hidden(".na-plot")).toEqual([false, false]);
+  });
+
   it("show the user's words as words", async () => {
     const { panel } = await open({ "<img src=x>": aMetric({ now: "<b>1</b>" }) });
     expect(panel.querySelector("img, b")).toBeNull();

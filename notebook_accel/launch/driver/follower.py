@@ -16,6 +16,7 @@ from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
+from notebook_accel.launch.show.recorded_screen import RecordedScreen
 
 _POLL_INTERVAL = 0.1
 """Seconds between two reads of the journal."""
@@ -56,6 +57,8 @@ class Follower:
         Raises:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
+        self._screen = RecordedScreen(front_end.current, log_text.where_all_are(self.job.id))
+        self.job.runner.outputs = lambda: self._screen.outputs
         self._view = front_end.Views(self.job, front_end.current.choose_view())
         self._view.open()
 
@@ -66,7 +69,7 @@ class Follower:
         label = partial(rank_label, job.label, first, job.local_size, max(job.world_size, job.first_size))
         # An earlier attempt may have had more ranks than the one that runs.
         ranks = range(first, first + job.first_size)
-        shown = Output(ranks, label, front_end.current, log_text.where_all_are(job.id))
+        shown = Output(ranks, label, self._screen, log_text.where_all_are(job.id))
         pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:

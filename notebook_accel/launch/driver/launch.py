@@ -26,6 +26,7 @@ from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
+from notebook_accel.launch.show.recorded_screen import RecordedScreen
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
@@ -83,6 +84,8 @@ class Launch:
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
+        self._screen = RecordedScreen(front_end.current, log_text.where_all_are(self.job.id))
+        self.job.runner.outputs = lambda: self._screen.outputs
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""
@@ -176,7 +179,7 @@ class Launch:
         try:
             view.open()  # while the ranks start
             ranks = [state.rank for state in self.job.ranks]
-            output = Output(ranks, self._plan.label, front_end.current, log_text.where_all_are(self.job.id))
+            output = Output(ranks, self._plan.label, self._screen, log_text.where_all_are(self.job.id))
             runner = CallRunner(
                 group,
                 self.job,

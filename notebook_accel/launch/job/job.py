@@ -7,7 +7,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,9 @@ class Runner:
     """Requests that the ranks stop."""
     show: Callable[[], object] = lambda: None
     """Shows the job below the current cell."""
+    outputs: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """What the ranks have written and displayed below the job's first view, as outputs of the notebook format. That
+    view takes this away, since none of it is below another one."""
     request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
     """Calls back, on any thread, with the stacks of the ranks."""
     request_ranks: RequestRanks = no_replies

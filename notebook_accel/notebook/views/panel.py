@@ -27,6 +27,9 @@ class Panel(anywidget.AnyWidget):
     keyframe = traitlets.Dict().tag(sync=True)
     place = traitlets.Dict().tag(sync=True)
     """Where the panel belongs: its own `id`, the ids of `former` panels whose output it takes over, and the `cell`."""
+    outputs: traitlets.List[Any] = traitlets.List().tag(sync=True)
+    """What the ranks have written and displayed below the panel, for a page that could not receive it; set with
+    `final`."""
     final = traitlets.Dict().tag(sync=True)
     """The output that replaces the panel once the job has ended, by MIME type; empty until then."""
 

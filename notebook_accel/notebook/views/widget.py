@@ -32,6 +32,7 @@ class WidgetView:
         from IPython.display import display
 
         self._job = job
+        self._outputs, job.runner.outputs = job.runner.outputs, tuple
         self._maker = StateMaker(job)
         self._urgent = UrgentChanges(job)
         self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
@@ -83,7 +84,9 @@ class WidgetView:
         bundle, _ = self._bundle()
         widget_support.current.ended(self)
         ended_panels.current.keep(self._panel)
-        self._panel.final = bundle
+        with self._panel.hold_sync():
+            self._panel.outputs = list(self._outputs()) if self._former or self._watch.is_gone else []
+            self._panel.final = bundle
 
     @property
     def is_seen(self) -> bool:
@@ -115,8 +118,8 @@ class WidgetView:
         before = self._panel
         self._former.append(before.id)
         self._maker.note = (
-            f"The page was reloaded or closed. Lines that the ranks print from then on are not shown below this panel; "
-            f"attach({self._job.id!r}) in another cell shows them"
+            "The page was reloaded or closed. What the ranks print from then on is added below this panel when the job "
+            f"ends; until then, attach({self._job.id!r}) in another cell shows it"
         )
         self._panel = self._open()
         before.close()

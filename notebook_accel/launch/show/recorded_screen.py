@@ -1,0 +1,83 @@
+"""Records what the ranks of a job have written and displayed below a cell, for a page that could not receive it.
+
+A page that was reloaded no longer knows to which cell a running cell's output belongs. At the end, the panel's script
+adds what is missing to the notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from notebook_accel.launch.show.displays import Screen
+
+MOST_CHARACTERS = 500_000
+"""The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
+
+
+class RecordedScreen:
+    """Shows the output of ranks on another screen, and records it if displays can be updated there, as in a notebook.
+
+    Args:
+        screen: The other one.
+        rest: Where the output is that is too much to be recorded: the end of a sentence.
+    """
+
+    def __init__(self, screen: Screen, rest: str) -> None:
+        self._screen = screen
+        self._rest = rest
+        self._outputs: list[dict[str, Any]] = []
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._left = MOST_CHARACTERS
+        self._left_out = 0
+
+    @property
+    def updates_displays(self) -> bool:
+        return self._screen.updates_displays
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The outputs in the notebook format. Those whose `updated` is true may have shown something else before."""
+        if not self._left_out:
+            return list(self._outputs)
+        text = f"… further output is not here: {self._rest}\n"
+        return [*self._outputs, {"output_type": "stream", "name": "stdout", "text": text}]
+
+    def write(self, stream: str, text: str) -> None:
+        """Shows whole lines, each with its newline."""
+        self._screen.write(stream, text)
+        if not (self.updates_displays and self._fits(len(text))):
+            return
+        last = self._outputs[-1] if self._outputs else {}
+        if last.get("name") == stream:
+            last["text"] += text
+        else:
+            self._outputs.append({"output_type": "stream", "name": stream, "text": text})
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        """Shows rich output."""
+        self._screen.display(data, metadata, display_id, update=update)
+        shown = self._by_id.get(display_id)
+        if update and shown is None:
+            return  # the notebook itself has displayed it, or it is too large
+        before = 0 if shown is None else _size(shown["data"])
+        if not self._fits(_size(data) - before):
+            return
+        if shown is None:
+            shown = self._by_id[display_id] = {"output_type": "display_data"}
+            self._outputs.append(shown)
+        shown.update(data=dict(data), metadata=dict(metadata), updated=update)
+
+    def _fits(self, size: int) -> bool:
+        if size > self._left:
+            self._left_out += 1
+            self._left = 0  # what follows would stand below something that is missing
+            return False
+        self._left -= size
+        return True
+
+
+def _size(data: Mapping[str, Any]) -> int:
+    return sum(len(str(part)) for part in data.values())
