@@ -16,9 +16,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch.server import rendezvous
+from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import connection_owner, open_file_limit
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
@@ -77,7 +77,7 @@ _guards = _Guards()
 
 def start_guard() -> None:
     """Starts the process that guards the stores of this thread, where one is needed."""
-    if _guards.own is None and connection_owner.is_known():
+    if _guards.own is None and store_guard.is_available():
         _guards.own = StoreGuard()
 
 
@@ -91,7 +91,8 @@ def end_guard() -> None:
 def _guard(listener: int) -> tuple[int, Callable[[], object]]:
     """The listener for the store itself, and what ends its guard.
 
-    A store on a network has no guard, and neither has one where the system can't tell the users of connections apart.
+    A store on a network has no guard, and neither has one where the system can't tell the users of connections apart,
+    or refuses socket filters.
     """
     start_guard()
     if _guards.own is None or not _is_loopback(listener):

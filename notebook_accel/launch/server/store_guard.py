@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import secrets
 import select
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from notebook_accel.launch.system import connection_owner
 from notebook_accel.launch.system.connection_owner import OwnerQuery
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -38,6 +40,30 @@ _LOAD_SOURCE_PORT = (0x28, 0, 0, 0)  # from the TCP header
 _IS_LOOPBACK = (0x15, 1, 0, int.from_bytes(socket.inet_aton(_LOOPBACK), "big"))
 _ADMIT = (0x06, 0, 0, 0xFFFFFFFF)
 _DROP = (0x06, 0, 0, 0)
+
+
+@functools.cache
+def is_available() -> bool:
+    """Whether this system says who owns a connection, and lets this user filter packets, which some let only root."""
+    if not connection_owner.is_known():
+        return False
+    try:
+        with socket.socket() as probe:
+            attach_filter(probe, [_DROP])
+    except OSError:
+        return False
+    return True
+
+
+def attach_filter(listener: socket.socket, steps: Sequence[tuple[int, int, int, int]]) -> None:
+    """Has the system drop what comes to a listener, except what the steps admit.
+
+    Raises:
+        OSError: The system has no socket filters, or none for this user.
+    """
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    pointer = struct.pack("HP", len(steps), ctypes.addressof(program))
+    listener.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, pointer)
 
 
 class StoreGuard:
@@ -151,9 +177,7 @@ class _Store:
         ports = list(self.ports.values())[-_MOST_PORTS:]
         matches = [step for port in ports for step in ((0x15, 0, 1, port), _ADMIT)]
         steps = [_LOAD_SOURCE_ADDRESS, _IS_LOOPBACK, _DROP, _LOAD_SOURCE_PORT, *matches, _DROP]
-        program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-        pointer = struct.pack("HP", len(steps), ctypes.addressof(program))
-        self.filtered.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, pointer)
+        attach_filter(self.filtered, steps)
 
 
 class _Relay:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import gc
 import os
 import socket
@@ -19,7 +20,7 @@ import psutil
 import pytest
 from torch.distributed import TCPStore
 
-from notebook_accel.launch.server import store
+from notebook_accel.launch.server import store, store_guard
 from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
 
 HOST = "127.0.0.1"
@@ -120,6 +121,21 @@ def test_an_owner_who_has_closed_the_connection_is_not_taken_for_root() -> None:
             client.sendall(b"last words")
             client.close()
             assert not query.is_own(accepted)
+
+
+def test_a_system_that_refuses_socket_filters_has_stores_without_a_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(store_guard, "attach_filter", refuse)
+    store_guard.is_available.cache_clear()
+    try:
+        with ThreadPoolExecutor() as thread:  # which has no guard yet
+            hosted = thread.submit(Hosted).result()
+        hosted.client().set("key", "value")
+        assert hosted.store.get("key") == b"value"
+    finally:
+        store_guard.is_available.cache_clear()
 
 
 def test_the_store_itself_cannot_be_reached(hosted: Hosted) -> None:
