@@ -31,7 +31,7 @@ _RANKS = 2
 _KEEP = 2
 _EXIT_TIMEOUT = 30.0
 """Seconds in which everything ends that belongs to a driver that was killed."""
-_ANSWER_TIMEOUT = 60.0
+_ANSWER_TIMEOUT = 180.0
 _MOST_DELAY = 0.8
 """A kill comes at most so many seconds after the first step of an attempt."""
 

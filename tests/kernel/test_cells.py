@@ -189,9 +189,10 @@ def test_a_value_that_the_notebook_cannot_unpickle_is_an_error_of_the_cell(cells
     failed = cells.fails("Odd()", "--as odd").error_text
     assert "rank 0 returned a value that can't be unpickled in the notebook: ValueError: invalid literal" in failed
     assert "notebook_accel/" not in failed
-    cells.notebook.check(cell("Odd()", "--no-block --as odd"))
+    found = cells.notebook.check(cell("Odd()", "--no-block --as odd"))
     cells.notebook.check("job = _")
     assert cells.notebook.value("job.wait(60), job.status.value") == (True, "failed")
+    cells.notebook.read_until(found, "]: rank 0 returned a value that can't be unpickled")
     assert cells.lines("1") == ["[0-1] 1"]
 
 

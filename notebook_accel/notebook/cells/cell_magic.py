@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from IPython.core.autocall import IPyAutocall
 from IPython.core.macro import Macro
 
-from notebook_accel.errors import RankError, RankFailure
+from notebook_accel.errors import JobCancelledError, NotebookAccelError, RankError, RankFailure
 from notebook_accel.events import Phase, Shown
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
@@ -108,8 +108,20 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
         return None
     attach.remember(run.job)
     context = contextvars.copy_context()  # prints below the cell that started the job
-    threading.Thread(target=context.run, args=(run,), name=f"accelerate {run.job.name}", daemon=True).start()
+    name = f"accelerate {run.job.name}"
+    threading.Thread(target=context.run, args=(_run_in_background, run), name=name, daemon=True).start()
     return run.job
+
+
+def _run_in_background(run: _CellRun) -> None:
+    """Runs a cell that nobody waits for, and reports its error, which otherwise only `Job.result` would raise."""
+    run()
+    try:
+        run.job.result()
+    except JobCancelledError:
+        pass
+    except NotebookAccelError as error:
+        front_end.current.notice(f"{run.job.title}: {str(error).splitlines()[0]}")
 
 
 class _CellRun:

@@ -198,7 +198,7 @@ def test_a_save_that_fails_leaves_what_was_there_before(safe: bool, full_disk: N
     assert before.read_bytes() == content
 
 
-@pytest.mark.parametrize("outside", ["../other.safetensors", "/other.safetensors", "below/other.safetensors"])
+@pytest.mark.parametrize("outside", ["../other.safetensors", "/other.safetensors", "below/other.safetensors", "..", ""])
 def test_an_index_names_only_files_beside_it(outside: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     weights.save_model(layers().state_dict(), tmp_path)
