@@ -301,8 +301,15 @@ def test_the_next_copies_use_the_same_memory_again() -> None:
     assert len({each.data_ptr() for each in second.values()}) == 5
 
 
+def wait_until_written() -> None:
+    """Waits for the checkpoint that is being written, if there is one."""
+    for thread in threading.enumerate():
+        if thread.name == "checkpoint":
+            thread.join()
+
+
 def test_a_checkpoint_that_takes_long_to_write_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tmp_path / "usual", 1)
+    train(tmp_path / "usual", 1, on_step=lambda _: wait_until_written())
     write, wait = background.save_folder, BackgroundSaver.wait
     is_awaited = threading.Event()
 
@@ -389,9 +396,7 @@ def test_a_folder_that_is_removed_meanwhile_is_reported_and_made_anew(
 
     def remove(step: int) -> None:
         if step == at:
-            for thread in threading.enumerate():
-                if thread.name == "checkpoint":
-                    thread.join()
+            wait_until_written()
             shutil.rmtree(tmp_path / "run")
 
     train(tmp_path / "run", 3, on_step=remove)
