@@ -136,6 +136,7 @@ def _check_folder(name: str, value: Any) -> str:
     if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
         raise ConfigurationError(f"{name} must be a folder, not {value!r:.80}")
     folder = os.fspath(value)
+    remote_folders.check_slashes(name, folder)
     return remote_folders.check(name, folder) if remote_folders.is_remote(folder) else folder
 
 

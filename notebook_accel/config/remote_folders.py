@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 
 from notebook_accel.errors import ConfigurationError, did_you_mean
 
 _EXTRA = {"s3fs", "gcsfs"}
 """The packages that `notebook-accel[remote]` installs."""
 _LOCAL = ("file", "local")
+_ONE_SLASH = re.compile(r"([a-z][a-z0-9+.-]+):/(?!/)")
 _NO_STORE = ("memory", "data")
 """Protocols of fsspec whose files only this process has."""
 
@@ -17,6 +19,23 @@ _NO_STORE = ("memory", "data")
 def is_remote(folder: str) -> bool:
     """Whether this is an address, rather than a path of the file system."""
     return "://" in folder
+
+
+def check_slashes(name: str, folder: str) -> None:
+    """Refuses `s3:/bucket/run`, which is a path, although an address is meant.
+
+    Args:
+        name: The setting, for messages.
+        folder: What the user gave.
+
+    Raises:
+        ConfigurationError: The path begins like an address.
+    """
+    if found := _ONE_SLASH.match(folder):
+        raise ConfigurationError(
+            f"{name}={folder!r} is a path on this machine: did you mean {found[1]}://{folder[found.end() :]}? "
+            f"If you mean the path, write ./{folder}"
+        )
 
 
 def absolute(folder: str) -> str:

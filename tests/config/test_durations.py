@@ -57,6 +57,7 @@ def test_anything_else_is_refused(every: Any) -> None:
     [
         ("s3://bucket/runs", 'needs the package s3fs: run pip install "notebook-accel[remote]"'),
         ("abfs://box/runs", "needs the package adlfs: run pip install adlfs"),
+        ("s3:/bucket/runs", "is a path on this machine: did you mean s3://bucket/runs?"),
         ("memory://runs", "memory:// is gone when its process ends"),
         ("sftpp://host/runs", "fsspec has no file system sftpp://; did you mean"),
     ],

@@ -114,7 +114,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
 
 
 def _run_in_background(run: _CellRun) -> None:
-    """Runs a cell that nobody waits for, and reports its error, which otherwise only `Job.result` would raise."""
+    """Runs a cell in the background, and reports its error, which otherwise only `Job.result` would raise."""
     run()
     try:
         run.job.result()

@@ -170,9 +170,11 @@ class EpochLoop:
             loader.progress.position = _position(loader, local, self._state)
         # As the user wrote the folder.
         name = found if isinstance(found, RemotePath) else Path(self._settings.checkpoint_dir) / found.name
-        where = f"in epoch {place.epoch}" if place.epoch < self._count else "where the training was finished"
+        is_over = place.epoch >= self._count
+        where = "where the training was finished" if is_over else f"in epoch {place.epoch}"
+        skipped = ", so no epoch is left to train" if is_over else ""
         ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
-        report(f"resuming from {name}{ranks}: {where}, after {place.step} steps")
+        report(f"resuming from {name}{ranks}: {where}, after {place.step} steps{skipped}")
         return found
 
     def _begin_epoch(self, contents: Contents) -> None:
