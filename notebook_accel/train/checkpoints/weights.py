@@ -135,9 +135,8 @@ def _indexed(index: Path) -> list[str]:
             f"{index} is not an index of weights ({type(error).__name__}: {error}): download or save the weights again"
         ) from error
     for name in names:
-        if (
-            name in ("", "..") or Path(name).name != name
-        ):  # someone else's index could otherwise name any file of this machine
+        # Someone else's index could otherwise name any file of this machine.
+        if name in ("", "..") or Path(name).name != name:
             raise ConfigurationError(
                 f"{index} names {name!r}, which is not in its folder. The files of a model must be next to their "
                 "index: if you trust the author, move the file there and change its name in the index."
