@@ -107,6 +107,7 @@ def without_ports(environ: dict[str, str]) -> dict[str, str]:
 def test_a_file_gives_ranks_the_same_environment_in_a_cell_and_by_the_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Long: each rank of the command imports torch, and what the file asks for."""
     settings, script = tmp_path / "settings.yaml", tmp_path / "train.py"
     settings.write_text(FILES[name])
     script.write_text(SCRIPT)

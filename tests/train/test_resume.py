@@ -147,6 +147,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cas
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_ends_in_the_same_bits(name: str, runs: dict[tuple[bool, int], Cases]) -> None:
+    """The first of each number of ranks is long: one launch trains all cases."""
     size = CASES[name].size
     whole, resumed = runs[False, size][name], runs[True, size][name]
     assert len(whole) == size

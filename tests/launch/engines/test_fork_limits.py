@@ -88,6 +88,7 @@ def spares_of(server: int, ranks: int) -> bool:
 
 
 def test_a_spare_that_cannot_be_forked_ends_no_job(engine: ServerEngine, tmp_path: Path) -> None:
+    """Long as the first of the file: it waits for a server, which imports torch."""
     with a_running_job(engine, tmp_path) as server:
         assert wait_until(lambda: spares_of(server, 1))
         with no_more_processes(server) as refused:

@@ -140,6 +140,7 @@ def on_ranks() -> dict[int, Cases]:
 def test_every_strategy_trains_as_one_device_does(
     name: str, size: int, clip: bool, alone: Cases, on_ranks: dict[int, Cases]
 ) -> None:
+    """The first of each number of ranks is long: one launch trains all strategies."""
     found, expected = on_ranks[size][name, clip][0], alone[clip][0]
     assert found["own"] == "Net"
     assert found["again"]
@@ -260,6 +261,7 @@ def in_bf16() -> Cases:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_precision_of_a_sharded_model_can_be_given(name: str, in_bf16: Cases) -> None:
+    """The first is long: one launch trains in each precision."""
     assert in_bf16["policy", name] == [OUTPUTS[name]] * 2
 
 
