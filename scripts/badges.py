@@ -15,7 +15,7 @@ README = Path(__file__).parents[1] / "README.md"
 EXAMPLE = "examples/01_first_launch.ipynb"
 BLOCK = re.compile(r"(?<=<!-- badges -->\n).*?(?=<!-- end of badges -->)", re.DOTALL)
 NO_ADDRESS = (
-    "*Open in Colab*, *Open in Kaggle*, and *launch Binder* will stand here once the project has a "
+    "*Open in Colab*, *Open in Kaggle*, and *launch Binder* will appear here once the project has a "
     "[public address](CONTRIBUTING.md#a-public-address).\n"
 )
 BADGES = """\

@@ -202,9 +202,9 @@ def documents() -> dict[Path, str]:
     total, working, answered = share(record["sample"])
     parts = {
         "share": (
-            f"{percent(working, total)} of {total} public files that import Accelerate import only names that are "
-            f"available. In {percent(answered, total)} of them, any other name is refused with a message that says "
-            "what to use instead."
+            f"Of {total} public files that import Accelerate, {percent(working, total)} import only names that are "
+            f"available. In {percent(answered, total)}, each name is either available or refused with a message that "
+            "says what to use instead."
         ),
         "shares": "\n".join(
             [

@@ -11,7 +11,7 @@ from tests.documents.test_blocks import ROOT
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-PAGES = [ROOT / name for name in ("README.md", "benchmarks/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "SECURITY.md", "benchmarks/README.md")]
 
 
 def anchors(page: Path) -> set[str]:
@@ -33,7 +33,7 @@ def test_its_links_lead_somewhere(page: Path) -> None:
 _SOURCE = re.compile(r"`([\w/]+\.py)`(?:: ((?:`\w+`(?:, )?)+))?")
 
 
-@pytest.mark.parametrize("page", ["gpu", "inside", "tpu"])
+@pytest.mark.parametrize("page", ["gpu", "inside", "security", "tpu"])
 def test_the_sources_that_a_page_names_are_there(page: str) -> None:
     """After a file, behind a colon, stand names that are in it."""
     found = _SOURCE.findall((ROOT / f"docs/{page}.md").read_text())
