@@ -38,10 +38,11 @@ class RecordedScreen:
     @property
     def outputs(self) -> list[dict[str, Any]]:
         """The outputs in the notebook format. Those whose `updated` is true may have shown something else before."""
-        if not self._left_out:
-            return list(self._outputs)
-        text = f"… further output is not here: {self._rest}\n"
-        return [*self._outputs, {"output_type": "stream", "name": "stdout", "text": text}]
+        found = [{**each, "text": "".join(each["text"])} if "text" in each else each for each in self._outputs]
+        if self._left_out:
+            text = f"… further output is not here: {self._rest}\n"
+            found.append({"output_type": "stream", "name": "stdout", "text": text})
+        return found
 
     def write(self, stream: str, text: str) -> None:
         """Shows whole lines, each with its newline."""
@@ -50,9 +51,9 @@ class RecordedScreen:
             return
         last = self._outputs[-1] if self._outputs else {}
         if last.get("name") == stream:
-            last["text"] += text
+            last["text"].append(text)
         else:
-            self._outputs.append({"output_type": "stream", "name": stream, "text": text})
+            self._outputs.append({"output_type": "stream", "name": stream, "text": [text]})
 
     def display(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
