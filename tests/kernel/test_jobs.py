@@ -70,11 +70,11 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout_and_the_job_goes_on(fre
 
 
 def test_a_launch_names_the_jobs_that_run_on_its_devices(free: Notebook, tmp_path: Path):
-    free.check("from notebook_accel.launch.driver import attach")
+    free.check("from notebook_accel.launch.driver import attach as known")
     first = free.check("job = notebook_launcher(work, num_processes=1, block=False)")
     free.read_until(first, "rank 0 is ready")
     assert "still runs" not in first.text
-    wait_until(lambda: free.value("any(each.id == job.id for each in attach.jobs())"))
+    wait_until(lambda: free.value("any(each.id == job.id for each in known.jobs())"))
     again = free.check("first, job = job, notebook_launcher(work, num_processes=1, block=False)")
     free.read_until(again, "rank 0 is ready")
     former = free.value("first.id")
