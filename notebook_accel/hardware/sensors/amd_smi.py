@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from notebook_accel.hardware.sensors.gpu_readings import ask
+
 _LIBRARY = "libamd_smi.so"
 _SENSORS = ("HOTSPOT", "EDGE")
 """Where the temperature is measured, the hottest point first."""
@@ -99,12 +101,7 @@ class AmdSmi:
         return next((degrees for degrees in found if degrees), None)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """What a function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
-        asked = getattr(self._smi, function, None)
-        if asked is not None:
-            with contextlib.suppress(self._smi.AmdSmiException):
-                return asked(*arguments)
-        return None
+        return ask(self._smi, self._smi.AmdSmiException, function, *arguments)
 
 
 def _is_number(value: Any) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 TEMPERATURE, POWER_BRAKE, HARDWARE, POWER_LIMIT = "temperature", "power brake", "hardware", "power limit"
 """Why a GPU may run below its clock rate. The last one is normal: it is how drivers hold a GPU to its power limit."""
@@ -43,3 +44,12 @@ class Sensors(Protocol):
     def close(self) -> None:
         """Releases the driver's library."""
         ...
+
+
+def ask(library: Any, error: type[Exception], function: str, *arguments: Any) -> Any:
+    """What a library's function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
+    asked = getattr(library, function, None)
+    if asked is not None:
+        with contextlib.suppress(error):
+            return asked(*arguments)
+    return None

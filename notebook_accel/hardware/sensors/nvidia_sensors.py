@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from notebook_accel.hardware.nvidia import handles, installed, opened, slice_handles, text
-from notebook_accel.hardware.sensors.gpu_readings import HARDWARE, POWER_BRAKE, POWER_LIMIT, TEMPERATURE, GpuReading
+from notebook_accel.hardware.sensors.gpu_readings import (
+    HARDWARE,
+    POWER_BRAKE,
+    POWER_LIMIT,
+    TEMPERATURE,
+    GpuReading,
+    ask,
+)
 
 _REASONS = {0x20: TEMPERATURE, 0x40: TEMPERATURE, 0x80: POWER_BRAKE, 0x8: HARDWARE, 0x4: POWER_LIMIT}
 """By the bit of `nvmlClocksEventReasons`. The others are settings of the user, and an idle GPU."""
@@ -83,12 +90,7 @@ class NvmlSensors:
         return found
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """What a function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
-        asked = getattr(self._nvml, function, None)
-        if asked is not None:
-            with contextlib.suppress(self._nvml.NVMLError):
-                return asked(*arguments)
-        return None
+        return ask(self._nvml, self._nvml.NVMLError, function, *arguments)
 
 
 def _reasons(bits: int) -> tuple[str, ...]:
