@@ -56,6 +56,7 @@ export default function widget() {
       window.removeEventListener("pagehide", onLeave);
       unsubscribe();
       unfollow();
+      output.close();
     };
   }
 

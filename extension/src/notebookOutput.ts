@@ -46,10 +46,16 @@ interface Context {
 export class NotebookOutput {
   #context: Context | undefined;
   #place: Place;
+  #isClosed = false;
 
   constructor(model: Model) {
     this.#context = (model.widget_manager as { context?: Context } | undefined)?.context;
     this.#place = model.get("place") as Place;
+  }
+
+  /** Leaves the notebook as it is from now on: the panel is closed, and another may have taken its place. */
+  close(): void {
+    this.#isClosed = true;
   }
 
   /** Has the output show this panel if it shows one before it. Adds the output if the page was saved without it. */
@@ -73,13 +79,13 @@ export class NotebookOutput {
     for (const output of added) found.add(output);
   }
 
-  /** Whether the notebook has been loaded; waits for it for a while. */
+  /** Whether the notebook has been loaded and the panel is still open; waits for the notebook for a while. */
   async #ready(): Promise<boolean> {
     if (this.#context?.model === undefined) return false;
     for (let attempt = 0; attempt < RETRIES && !this.#context.isReady; attempt += 1) {
       await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
     }
-    return this.#context.isReady === true;
+    return this.#context.isReady === true && !this.#isClosed;
   }
 
   /** Puts the data in place of the panel; returns the outputs of its cell, if the panel was there. */
@@ -93,6 +99,9 @@ export class NotebookOutput {
       for (let index = 0; index < (cell.outputs?.length ?? 0); index += 1) {
         const shown = cell.outputs?.get(index).data?.[WIDGET] as { model_id?: string } | undefined;
         if (shown?.model_id === undefined || !panels.includes(shown.model_id)) continue;
+        // If the type stays the same, the front end reuses the renderer. That waits two seconds for the former panel, and
+        // then writes "model not found" over this one.
+        cell.outputs?.set(index, { ...output, data: { "text/plain": "" } });
         cell.outputs?.set(index, output);
         return cell.outputs;
       }

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Model } from "../src/host";
 import { NotebookOutput } from "../src/notebookOutput";
 
@@ -6,16 +6,20 @@ const VIEW = "application/vnd.jupyter.widget-view+json";
 
 function aCell(id: string, ...panels: string[]) {
   const outputs = panels.map((panel) => ({ data: { [VIEW]: { model_id: panel } } as Record<string, unknown> }));
+  const set: typeof outputs = [];
   return {
     id,
     outputs: {
       list: outputs,
+      /** What was set, one after the other. */
+      changes: set,
       get length() {
         return outputs.length;
       },
       get: (index: number) => outputs[index],
       set: (index: number, output: (typeof outputs)[0]) => {
         outputs[index] = output;
+        set.push(output);
       },
       add: (output: (typeof outputs)[0]) => outputs.push(output),
     },
@@ -23,10 +27,16 @@ function aCell(id: string, ...panels: string[]) {
 }
 
 /** The output of a panel in a notebook with these cells. */
-function anOutput(cells: object[], id: string, former: string[] = []) {
+function anOutput(cells: object[], id: string, former: string[] = [], isReady: () => boolean = () => true) {
   const model = { cells: { length: cells.length, get: (index: number) => cells[index] } };
   const fields: Record<string, unknown> = { place: { id, former, cell: "launch" } };
-  const widget_manager = { context: { isReady: true, model } };
+  const context = {
+    model,
+    get isReady() {
+      return isReady();
+    },
+  };
+  const widget_manager = { context };
   return new NotebookOutput({ get: (name: string) => fields[name], widget_manager } as unknown as Model);
 }
 
@@ -38,6 +48,26 @@ describe("the output in the notebook", () => {
       "another",
       "second",
     ]);
+  });
+
+  it("gets a new renderer for the panel, since that of the former one may still wait for it", async () => {
+    const cell = aCell("launch", "first");
+    await anOutput([cell], "second", ["first"]).takeOver();
+    expect(cell.outputs.changes.map((output) => VIEW in output.data)).toEqual([false, true]);
+  });
+
+  it("stays as it is if the panel was closed while the notebook was being loaded", async () => {
+    const cell = aCell("launch", "first");
+    let isReady = false;
+    const output = anOutput([cell], "second", ["first"], () => isReady);
+    vi.useFakeTimers();
+    const done = output.takeOver();
+    output.close();
+    isReady = true;
+    await vi.runAllTimersAsync();
+    vi.useRealTimers();
+    await done;
+    expect(cell.outputs.changes).toEqual([]);
   });
 
   it("is added to the launch's cell if the page was saved without it, and only once", async () => {
