@@ -39,14 +39,15 @@ from notebook_accel.events import (
     Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
-from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
+from notebook_accel.launch.driver.interaction.debug_relay import DebugRelay
+from notebook_accel.launch.driver.interaction.prompts import Prompts
 from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
 from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
-from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests, raise_on_sigint
+from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.job.job import Job, no_replies, no_stacks
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.stacks import StacksByRank
@@ -113,6 +114,7 @@ class CallRunner:
         self._next_stall_check = 0.0
         self._debug_relay = DebugRelay(group, job, self._members)
         self._shutdown = Shutdown(group, job, policy, self._members)
+        self._prompts = Prompts(group.loop, requests, self._on_input)
         self._unanswered = set(self._members)
         """Members that have neither answered nor exited."""
         self._unfinished = set(self._members)
@@ -152,6 +154,7 @@ class CallRunner:
             if self._shutdown.reason is not None:
                 self._debug_relay.release()  # if the call was over before that was due
             self._debug_relay.close()
+            self._prompts.close()
             self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies
             self._stack_requests.close()
@@ -226,6 +229,7 @@ class CallRunner:
             self._lines.flush(rank)
         self._job.apply(rank, exited)
         self._debug_relay.on_exit(rank)
+        self._prompts.drop(rank)
         self._unanswered.discard(rank)
         self._unfinished.discard(rank)
         if not self._job.ranks[rank].answered:
@@ -233,24 +237,19 @@ class CallRunner:
         self._release_ranks()
 
     def _on_input_requested(self, rank: int, event: InputRequested) -> None:
-        """Prompts the user, which nothing is shown during: so the view says before what the rank waits for."""
+        """Prompts the user. A terminal then shows nothing else, so the view first says what the rank waits for."""
         self._apply(rank, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
         self._apply(rank, event)
         self._output.show(time.monotonic(), all_of_it=True)
         self._view.refresh()
-        answer = self._prompt_user(event)
+        self._prompts.add(rank, event)
+
+    def _on_input(self, rank: int, answer: str | None) -> None:
         self._apply(rank, PhaseChanged(Phase.RUNNING))
         self._ranks.send([rank], Answer(answer))
 
-    def _prompt_user(self, request: InputRequested) -> str | None:
-        try:
-            with raise_on_sigint():
-                return front_end.current.request_input(request.output, request.prompt)
-        except KeyboardInterrupt:
-            self._requests.submit(StopReason.INTERRUPT)
-            return None
-
     def _on_answer(self, rank: int) -> None:
+        self._prompts.drop(rank)
         self._unanswered.discard(rank)
         if self._policy.ranks_exit:
             self._answered.append(rank)
@@ -286,6 +285,8 @@ class CallRunner:
             self._shutdown.end_at_once(time.monotonic())
 
     def _begin_shutdown(self, reason: StopReason) -> None:
+        if reason in (StopReason.INTERRUPT, StopReason.CANCEL):
+            self._prompts.refuse()  # first, since a rank that is a thread is interrupted only once it no longer waits
         self._shutdown.begin(reason, time.monotonic())
         # Later, so that an interrupt reaches ranks where they are held.
         self._event_loop.call_later(_RELEASE_AFTER, self._debug_relay.release)
@@ -308,7 +309,7 @@ class CallRunner:
         self._stack_requests.poll(now)
         self._agreed_steps.poll()
         self._rank_requests.poll(now)
-        self._postpone(self._debug_relay.held_seconds(now))
+        self._postpone(self._debug_relay.held_seconds(now) + self._prompts.held_seconds(now))
         if self._shutdown.reason is None and now >= self._next_stall_check:
             self._next_stall_check = now + _TIMER_INTERVAL
             self._stall_watch.check(now)
@@ -321,7 +322,7 @@ class CallRunner:
         self._shutdown.escalate(now)
 
     def _postpone(self, seconds: float) -> None:
-        """Doesn't count time for which the user holds ranks in the debugger."""
+        """Doesn't count time for which the user holds ranks in the debugger, or is prompted."""
         if seconds:
             self._stall_watch.postpone(seconds)
             if self._deadline is not None:

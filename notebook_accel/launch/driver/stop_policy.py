@@ -132,19 +132,6 @@ class StopRequests:
 
 
 @contextlib.contextmanager
-def raise_on_sigint() -> Iterator[None]:
-    """Inside `catch_sigint`, makes SIGINT raise `KeyboardInterrupt` while the main thread waits for user input."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
 def catch_sigterm(requests: StopRequests) -> Iterator[None]:
     """Turns SIGTERM into a request to end the training with a checkpoint; the signal then takes effect afterwards.
 

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from notebook_accel.launch.system.main_thread import raise_on_sigint
 from notebook_accel.launch.wire import cell_names
 
 if TYPE_CHECKING:
@@ -63,6 +64,18 @@ class FrontEnd(Protocol):
 
     def request_input(self, text: str, prompt: str) -> str | None:
         """Shows a text and a prompt, and waits for a line of input; `None` where there is no input."""
+
+    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+        """Shows a text and a prompt, and has `on_answer` called with a line of input; `None` where there is no input.
+
+        A terminal calls it before this returns; a notebook calls it later, on a thread of its own.
+
+        Returns:
+            Withdraws the prompt: once this has returned, `on_answer` is no longer called.
+
+        Raises:
+            KeyboardInterrupt: The user has interrupted the wait.
+        """
 
     def origin(self) -> str:
         """The notebook that the user works in, by a name that outlives this process; empty without one."""
@@ -241,6 +254,12 @@ class Terminal:
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
     ) -> None:
         raise NotImplementedError  # a terminal knows only lines
+
+    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+        with raise_on_sigint():
+            answer = self.request_input(text, prompt)
+        on_answer(answer)
+        return lambda: None
 
     def request_input(self, text: str, prompt: str) -> str | None:
         self.write("stdout", text)

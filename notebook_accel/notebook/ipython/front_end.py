@@ -19,6 +19,7 @@ from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_location import CellRouter
 from notebook_accel.notebook.ipython.cell_numbers import numbers
+from notebook_accel.notebook.ipython.prompt_thread import PromptThread
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -86,12 +87,15 @@ class Kernel(IPythonTerminal):
         self._rate_limit.spend(sum(_length(part) for part in data.values()))
         super().display(data, metadata, display_id, update=update)
 
-    def request_input(self, text: str, prompt: str) -> str | None:
+    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
         self.write("stdout", text)
         kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
         if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
-            return None
-        return str(kernel.raw_input(prompt))
+            on_answer(None)
+            return lambda: None
+        thread = PromptThread(kernel.raw_input, prompt, on_answer)
+        thread.start()
+        return thread.withdraw
 
 
 class RateLimit:

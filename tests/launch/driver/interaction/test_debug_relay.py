@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import DebugRequested
-from notebook_accel.launch.driver import debug_relay
-from notebook_accel.launch.driver.debug_relay import DISCONNECT, DebugRelay
+from notebook_accel.launch.driver.interaction import debug_relay
+from notebook_accel.launch.driver.interaction.debug_relay import DISCONNECT, DebugRelay
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.wire.event_loop import EventLoop
 

@@ -1,0 +1,136 @@
+"""Prompts the user for the ranks that wait in `input()` or in a debugger, one rank after the other.
+
+A front end may prompt on a thread of its own, as a notebook does, so that the call continues and its view is drawn. A
+terminal prompts on the thread that runs the call.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from notebook_accel.events import InputRequested
+from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.wire.event_loop import EventLoop
+
+
+@dataclass(eq=False)
+class _Prompt:
+    """A rank's request, and the answer once there is one."""
+
+    rank: int
+    request: InputRequested
+    withdraw: Callable[[], object] = lambda: None
+    answer: str | None = None
+    answered: bool = False
+
+
+class Prompts:
+    """The requests for input during one call. The thread that runs the call calls all methods.
+
+    Args:
+        loop: The event loop of the call, in which answers arrive.
+        requests: Gets an interrupt during a prompt as a request to stop.
+        on_answer: Called with a rank and its answer, which is `None` where there is no input.
+    """
+
+    def __init__(self, loop: EventLoop, requests: StopRequests, on_answer: Callable[[int, str | None], object]) -> None:
+        self._loop = loop
+        self._requests = requests
+        self._on_answer = on_answer
+        self._waiting: deque[_Prompt] = deque()
+        self._current: _Prompt | None = None
+        """The one that the user sees."""
+        self._counted_at = 0.0
+        """Until when the time of the current one is counted in `_held`."""
+        self._held = 0.0
+        self._wakeup: tuple[int, int] | None = None
+
+    def add(self, rank: int, request: InputRequested) -> None:
+        """Prompts for a rank, as soon as the prompts before it are answered."""
+        if self._wakeup is None:
+            self._wakeup = os.pipe()
+            self._loop.register(self._wakeup[0], self._on_wakeup)
+        self._waiting.append(_Prompt(rank, request))
+        self._open_next()
+
+    def drop(self, rank: int) -> None:
+        """Withdraws the prompts of a rank that no longer waits for the answer."""
+        self._waiting = deque(prompt for prompt in self._waiting if prompt.rank != rank)
+        if self._current is not None and self._current.rank == rank:
+            self._withdraw_current()
+            self._open_next()
+
+    def refuse(self) -> None:
+        """Withdraws all prompts, and answers that there is no input."""
+        refused = [*([] if self._current is None else [self._current]), *self._waiting]
+        self._waiting.clear()
+        self._withdraw_current()
+        for prompt in refused:
+            self._on_answer(prompt.rank, None)
+
+    def held_seconds(self, now: float) -> float:
+        """Seconds since the last call of this method for which the user was prompted."""
+        self._count(now)
+        held, self._held = self._held, 0.0
+        return held
+
+    def close(self) -> None:
+        """The call is over."""
+        self._waiting.clear()
+        self._withdraw_current()
+        if self._wakeup is not None:
+            self._loop.unregister(self._wakeup[0])
+            for fd in self._wakeup:
+                os.close(fd)
+            self._wakeup = None
+
+    def _open_next(self) -> None:
+        if self._current is not None or not self._waiting:
+            return
+        prompt = self._current = self._waiting.popleft()
+        self._counted_at = time.monotonic()
+        try:
+            prompt.withdraw = front_end.current.open_prompt(
+                prompt.request.output, prompt.request.prompt, partial(self._take_answer, prompt)
+            )
+        except KeyboardInterrupt:
+            self._requests.submit(StopReason.INTERRUPT)
+            self._take_answer(prompt, None)
+
+    def _take_answer(self, prompt: _Prompt, answer: str | None) -> None:
+        """Called on any thread."""
+        prompt.answer, prompt.answered = answer, True
+        wakeup = self._wakeup
+        assert wakeup is not None
+        os.write(wakeup[1], b"+")
+
+    def _on_wakeup(self) -> None:
+        assert self._wakeup is not None
+        os.read(self._wakeup[0], 64)
+        prompt = self._current
+        if prompt is None or not prompt.answered:
+            return  # one that was withdrawn in the moment of its answer
+        self._end_current()
+        self._on_answer(prompt.rank, prompt.answer)
+        self._loop.unthrottle()  # a user waits for what the rank does with it
+        self._open_next()
+
+    def _withdraw_current(self) -> None:
+        if self._current is not None:
+            self._current.withdraw()
+            self._end_current()
+
+    def _end_current(self) -> None:
+        self._count(time.monotonic())
+        self._current = None
+
+    def _count(self, now: float) -> None:
+        if self._current is not None:
+            self._held += now - self._counted_at
+            self._counted_at = now
