@@ -22,8 +22,11 @@ from jupyter_client.manager import KernelManager
 
 PACKAGES = {"notebook-accel": "notebook_accel", "Accelerate": "accelerate"}
 IMPORTS = {name: f"from {package} import notebook_launcher" for name, package in PACKAGES.items()}
-_MARK = "NOTEBOOK_ACCEL_BENCHMARK"
-"""Marks, in the environment, the processes that come from a kernel."""
+_MARK = "BENCHMARK_OF_NOTEBOOKS"
+"""Marks, in the environment, the processes that come from a kernel.
+
+It lacks the prefix of settings, since each launch compares such names with those of settings.
+"""
 
 
 class CellError(Exception):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import importlib
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from notebook_accel import hardware
 from notebook_accel.config import file
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch import engines
+from notebook_accel.launch.journal import pruning, records
+from notebook_accel.launch.plan import run_facts
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.cell_numbers import note_text
@@ -55,6 +58,10 @@ def attach(shell: InteractiveShell) -> None:
 def _warm_up() -> None:
     """Fills caches that the first launch would otherwise wait for."""
     hardware.detect()  # queries the NVIDIA driver, which takes tens of milliseconds
+    pruning.prune()  # measures the recorded jobs
+    records.unended_records()  # looks which of them have ended
+    run_facts.versions()  # reads the metadata of installed packages
+    importlib.import_module("notebook_accel.launch.show.usage_watch")  # which ranks don't import
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise
         file.from_file(os.environ)
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise

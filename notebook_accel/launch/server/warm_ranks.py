@@ -8,11 +8,11 @@ from collections.abc import Callable
 from notebook_accel.launch.server import forking
 from notebook_accel.launch.wire.stream import Channel, Message, pair
 
-_MOST = 8
+_MOST = 32
 
 
 class WarmRanks:
-    """As many as the largest launch so far has needed, up to 8. Like the ranks, they are children of the server.
+    """As many as the largest launch so far has needed, up to 32. Like the ranks, they are children of the server.
 
     Args:
         wait_for_launch: What each runs, given the channel on which it receives the rank to become, and its parent.

@@ -100,7 +100,7 @@ def test_a_spare_that_cannot_be_forked_ends_no_job(engine: ServerEngine, tmp_pat
 def test_ranks_that_cannot_be_forked_fail_alone_and_name_the_limit(engine: ServerEngine, tmp_path: Path) -> None:
     with a_running_job(engine, tmp_path) as server:
         with no_more_processes(server):
-            with pytest.raises(LaunchError) as raised, Group(engine, 12) as group:  # there are 8 spares at most
+            with pytest.raises(LaunchError) as raised, Group(engine, 12) as group:  # more than there are spares
                 group.wait_for_exits()
             assert LIMITED.search(str(raised.value)), raised.value
             assert str(raised.value).startswith("rank ")
