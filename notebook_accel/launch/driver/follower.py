@@ -14,9 +14,8 @@ from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.show.recorded_screen import RecordedScreen
 
 _POLL_INTERVAL = 0.1
 """Seconds between two reads of the journal."""
@@ -57,8 +56,7 @@ class Follower:
         Raises:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
-        self._screen = RecordedScreen(front_end.current, log_text.where_all_are(self.job.id))
-        self.job.runner.outputs = lambda: self._screen.outputs
+        self._screen = recorded_screen.record(self.job)
         self._view = front_end.Views(self.job, front_end.current.choose_view())
         self._view.open()
 

@@ -24,9 +24,8 @@ from notebook_accel.launch.plan import environment, remaining, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.show.recorded_screen import RecordedScreen
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
@@ -84,8 +83,7 @@ class Launch:
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
-        self._screen = RecordedScreen(front_end.current, log_text.where_all_are(self.job.id))
-        self.job.runner.outputs = lambda: self._screen.outputs
+        self._screen = recorded_screen.record(self.job)
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""

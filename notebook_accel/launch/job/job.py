@@ -53,6 +53,8 @@ class Runner:
     outputs: Callable[[], Sequence[Mapping[str, Any]]] = tuple
     """What the ranks have written and displayed below the job's first view, as outputs of the notebook format. That
     view takes this away, since none of it is below another one."""
+    forget_outputs: Callable[[], object] = lambda: None
+    """Frees what `outputs` returns, once the views have been drawn for the last time."""
     request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
     """Calls back, on any thread, with the stacks of the ranks."""
     request_ranks: RequestRanks = no_replies

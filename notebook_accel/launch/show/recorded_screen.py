@@ -1,7 +1,8 @@
 """Records what the ranks of a job have written and displayed below a cell, for a page that could not receive it.
 
 A page that was reloaded no longer knows to which cell a running cell's output belongs. At the end, the panel's script
-adds what is missing to the notebook.
+adds what is missing to the notebook. The job's log has the lines too, but neither the displays between them nor which
+lines of several ranks were shown once.
 """
 
 from __future__ import annotations
@@ -9,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.logs import log_text
+from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Screen
 
 MOST_CHARACTERS = 500_000
 """The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
+
+
+def record(job: Job) -> RecordedScreen:
+    """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
+    screen = RecordedScreen(front_end.current, log_text.where_all_are(job.id))
+    job.runner.outputs = lambda: screen.outputs
+    job.runner.forget_outputs = screen.forget
+    return screen
 
 
 class RecordedScreen:
@@ -30,6 +42,7 @@ class RecordedScreen:
         self._by_id: dict[str, dict[str, Any]] = {}
         self._left = MOST_CHARACTERS
         self._left_out = 0
+        self._is_recording = screen.updates_displays
 
     @property
     def updates_displays(self) -> bool:
@@ -44,10 +57,16 @@ class RecordedScreen:
             found.append({"output_type": "stream", "name": "stdout", "text": text})
         return found
 
+    def forget(self) -> None:
+        """Frees the record, and records nothing further."""
+        self._outputs, self._by_id = [], {}
+        self._left = self._left_out = 0
+        self._is_recording = False
+
     def write(self, stream: str, text: str) -> None:
         """Shows whole lines, each with its newline."""
         self._screen.write(stream, text)
-        if not (self.updates_displays and self._fits(len(text))):
+        if not (self._is_recording and self._fits(len(text))):
             return
         last = self._outputs[-1] if self._outputs else {}
         if last.get("name") == stream:
@@ -61,7 +80,7 @@ class RecordedScreen:
         """Shows rich output."""
         self._screen.display(data, metadata, display_id, update=update)
         shown = self._by_id.get(display_id)
-        if update and shown is None:
+        if not self._is_recording or (update and shown is None):
             return  # the notebook itself has displayed it, or it is too large
         before = 0 if shown is None else _size(shown["data"])
         if not self._fits(_size(data) - before):

@@ -25,9 +25,8 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.show.recorded_screen import RecordedScreen
 from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
@@ -171,10 +170,7 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        rest = log_text.where_all_are(job.id)
-        screen = RecordedScreen(front_end.current, rest)
-        job.runner.outputs = lambda: screen.outputs
-        output = Output(members, self.plan.label, screen, rest)
+        output = Output(members, self.plan.label, recorded_screen.record(job), log_text.where_all_are(job.id))
         view = view or front_end.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
