@@ -13,7 +13,7 @@ from notebook_accel.launch.job.comparison.compare import compare
 @click.command()
 @click.argument("first", metavar="FIRST")
 @click.argument("second", metavar="SECOND")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(first: str, second: str, as_json: bool) -> None:
     """Compare two jobs: throughput, parts of a step, memory, and the values that they reported.
 

@@ -44,8 +44,8 @@ class LaunchConfig:
 
     num_processes: Annotated[int | None, Setting(
         kinds.integer(1),
-        "The number of ranks: on all machines together in the file and on the command line, otherwise on this "
-        "machine. Default: one per accelerator, or, without any, one per core, up to 4.",
+        "The number of ranks: of all machines in the file and on the command line, otherwise of this machine. "
+        "Default: one per accelerator, or, without any, one per core, up to 4.",
         argument="num_processes",
         variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
         magic=("-n", "--num-processes"),

@@ -18,7 +18,13 @@ _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", 
 
 
 @click.command("test")
-@click.option("--num_processes", "--num-processes", "ranks", type=click.IntRange(1), help="Default: one per GPU, or 2.")
+@click.option(
+    "--num_processes",
+    "--num-processes",
+    "ranks",
+    type=click.IntRange(1),
+    help="The number of ranks. Default: one per GPU, or 2.",
+)
 def command(ranks: int | None) -> None:
     """Check that this machine can train on several ranks.
 

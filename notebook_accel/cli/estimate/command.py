@@ -57,13 +57,18 @@ def gpus() -> list[tuple[str, float]]:
     "given",
     multiple=True,
     metavar="SHAPE",
-    help="Shape of an input: 8,3,224,224, or 8,512:int64; once for each input.",
+    help="The shape of an input, such as 8,3,224,224 or 8,512:int64. Repeat it for each input.",
 )
-@click.option("--batch", default=1, show_default=True, help="Sequences per rank, for models of transformers.")
-@click.option("--sequence", default=512, show_default=True, help="Tokens per sequence.")
+@click.option("--batch", default=1, show_default=True, help="Sequences per rank, for transformers models.")
+@click.option("--sequence", default=512, show_default=True, help="Tokens per sequence, for transformers models.")
 @click.option("--optimizer", type=click.Choice(list(OPTIMIZERS)), default="adam", show_default=True)
 @click.option(
-    "--num_processes", "--num-processes", "ranks", default=8, show_default=True, help="Number of GPUs for DDP and FSDP."
+    "--num_processes",
+    "--num-processes",
+    "ranks",
+    default=8,
+    show_default=True,
+    help="The number of GPUs for DDP and FSDP.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in bytes.")
 def command(
@@ -79,7 +84,7 @@ def command(
     """Estimate the memory that training MODEL takes on each GPU, and which GPUs it fits.
 
     MODEL is package.module:function_or_class, which returns a torch.nn.Module, or a folder with the config.json of a
-    model of transformers. It is created on the meta device, without storage, so even a large one needs no memory here.
+    transformers model. It is created on the meta device, without storage, so even a large one needs no memory here.
     """
     found = measure(model, _arguments(arguments), given, batch, sequence)
     rows = sizes.table(found, ranks, optimizer)

@@ -67,7 +67,7 @@ _OWN = (
                 kinds.integer(1)),
     Option("same_network", DISTRIBUTED, "All machines are on one network. This is always required.",
            key="same_network"),
-    _with_value("rdzv_conf", DISTRIBUTED, "More settings of the rendezvous: timeout=900,…",
+    _with_value("rdzv_conf", DISTRIBUTED, "More settings of the rendezvous, such as timeout=900.",
                 kinds.pattern(_PAIRS, "pairs such as timeout=900,join_timeout=600", "KEY=VALUE,…")),
     _with_value("monitor_interval", DISTRIBUTED, "Seconds between two checks of the ranks.", kinds.seconds),
     _with_value("tee", DISTRIBUTED,
@@ -78,7 +78,7 @@ _OWN = (
     _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
     Option("use_parallelism_config", PARALLELISM, "Arrange the ranks in several dimensions, of the sizes below."),
-    _with_value("cells", NOTEBOOK, "Run only cells with this tag; may be given more than once.", _text("tag:NAME"),
+    _with_value("cells", NOTEBOOK, "Run only cells with this tag. Repeat it for several tags.", _text("tag:NAME"),
                 several=True),
     _with_value("output", NOTEBOOK, "Save the notebook here, with the output of rank 0.", _text("FILE")),
 )
