@@ -161,7 +161,8 @@ def _describe(state: RankState, oom_killed: bool, *, is_cause: bool) -> RankFail
 
 
 def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
-    text = shortened(failed.chain[-1].text.split("\n", 1)[0], _MAX_SUMMARY)
+    first, _, rest = failed.chain[-1].text.partition("\n")
+    text = shortened(first.removesuffix(":") if rest else first, _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":
@@ -182,8 +183,8 @@ def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
     if exited.lost:
         return RankFailure((state.rank,), f"was lost with machine {exited.lost}")
     memory = f"It held {size(state.resident)} at the end" if state.resident else "It had just started"
-    if exited.peak_resident:
-        memory += f", {size(exited.peak_resident)} at most"
+    if (exited.peak_resident or 0) > state.resident:  # neither is exact, see proc(5)
+        memory += f", and {'' if state.resident else 'held '}{size(exited.peak_resident or 0)} at most"
     if exited.signal is None:
         summary = f"ended with status {exited.code} before the function returned (os._exit, or C code that exits)"
     else:

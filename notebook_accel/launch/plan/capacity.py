@@ -46,7 +46,8 @@ def crowding(size: int, cores: int) -> str:
     """A notice if ranks on the CPU have to share cores; empty if they don't."""
     if size <= cores:
         return ""
-    return f"{size} ranks share {cores} CPU core{'s' if cores > 1 else ''} and take turns, so more ranks gain no speed"
+    shared = f"{size} ranks share {cores} CPU core{'s' if cores > 1 else ''} and take turns"
+    return f"{shared}, so more ranks don't make training faster"
 
 
 def _limits(memory: int) -> Iterator[tuple[int, str]]:

@@ -88,9 +88,11 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) ->
     if not found:
         hidden = f": {hardware.hidden_gpus}" if hardware.hidden_gpus else ""
         source = config.cite("gpus") or config.cite("device")
+        in_call = config.gpus is not None and not config.cite("gpus")  # where a device would contradict it
+        advice = f"Leave out {config.spell('gpus')}" if in_call else f"Pass {config.spell('device', 'cpu')}"
         raise HardwareError(
-            f"GPUs were requested{source}, but torch cannot use any on this machine{hidden}. Pass "
-            f"{config.spell('device', 'cpu')} to run on the CPU."
+            f"GPUs were requested{source}, but torch cannot use any on this machine{hidden}. "
+            f"{advice} to run on the CPU."
         )
     if config.gpus is None:
         size = config.num_processes or found

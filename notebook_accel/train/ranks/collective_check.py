@@ -84,7 +84,7 @@ def mismatch(operation: str, lines: Iterable[str], sizes: bool = True) -> Distri
     needed = "shapes and types" if sizes else "number of dimensions, and of the same types,"
     advice = "Pad them with pad_across_processes first, use" if sizes else "Use"
     return DistributedOperationException(
-        f"{operation} needs tensors of the same {needed} on all ranks, but got:{_indented(lines)}\n{advice} "
+        f"{operation} needs tensors of the same {needed} on all ranks, but they differ:{_indented(lines)}\n{advice} "
         "gather_object for objects other than tensors, and make all ranks run the same operations in the same order."
     )
 

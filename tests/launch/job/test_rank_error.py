@@ -129,6 +129,8 @@ def test_ranks_that_lost_others_do_not_hide_the_cause() -> None:
         ([raised(0), raised(1), raised(2), returned(3)], "ranks 0-2 of 4 raised ValueError: no"),
         ([raised(0), returned(1), raised(2)], "ranks 0,2 of 3 raised ValueError: no"),
         ([raised(0, "ValueError: a\nb")], "rank 0 raised ValueError: a"),
+        ([raised(0, "ValueError: they differ:\nb")], "rank 0 raised ValueError: they differ"),
+        ([raised(0, "ValueError: no:")], "rank 0 raised ValueError: no:"),
         ([raised(0, stage="loading")], "rank 0 could not unpickle the function or its arguments: ValueError: no"),
         ([raised(0, "returned a value", stage="returning")], "rank 0 returned a value"),
         ([raised(0, exit_code=3)], "rank 0 exited with status 3 (sys.exit)"),
@@ -163,8 +165,9 @@ def test_a_system_out_of_memory_is_named() -> None:
     ("resident", "peak", "says"),
     [
         (200 * 2**20, None, "It held 200 MB at the end."),
-        (GIGABYTE, 2 * GIGABYTE, "It held 1.0 GB at the end, 2.0 GB at most."),
-        (0, 150 * 2**20, "It had just started, 150 MB at most."),
+        (GIGABYTE, 2 * GIGABYTE, "It held 1.0 GB at the end, and 2.0 GB at most."),
+        (GIGABYTE, GIGABYTE - 2**20, "It held 1.0 GB at the end."),
+        (0, 150 * 2**20, "It had just started, and held 150 MB at most."),
     ],
 )
 def test_a_death_comes_with_the_memory_that_was_held(resident: int, peak: int | None, says: str) -> None:

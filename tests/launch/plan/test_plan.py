@@ -72,7 +72,7 @@ def test_ranks_go_where_they_fit(
         (machine(4, visible="0"), {"num_processes": 2}, "asked for 2 GPUs, found 1"),
         (machine(2), {"gpus": (0, 2)}, "asked for GPU 2, found 2 (numbered from 0)"),
         (machine(), {"device": "cuda"}, "torch cannot use any on this machine. Pass device='cpu'"),
-        (machine(), {"gpus": (0,)}, "torch cannot use any on this machine. Pass device='cpu'"),
+        (machine(), {"gpus": (0,)}, "torch cannot use any on this machine. Leave out gpus to run on the CPU."),
         (
             machine(2, visible=""),
             {"device": "cuda"},

@@ -142,7 +142,7 @@ def message_of(call: Callable[..., None], *args: Any) -> str:
 
 EXPECTED: dict[Callable[..., None], list[str]] = {
     gather_shapes: [
-        "gather needs tensors of the same shapes and types on all ranks, but got:",
+        "gather needs tensors of the same shapes and types on all ranks, but they differ:",
         "['logits'][1][0]: float32 (4, 10) on rank 0; float32 (3, 10) on rank 1\n",
         f"{Path(__file__).name} line {gather_shapes.__code__.co_firstlineno + 1} in gather_shapes: gather({{",
     ],

@@ -29,7 +29,7 @@ from notebook_accel.launch.rank.control import progress_clocks
 
 _LOOK = 0.2
 """Seconds between two looks of a thread that waits: an interrupt reaches a rank that is a thread only in between."""
-_NO_ACCELERATOR = "no optimizer of its ranks is prepared by an Accelerator, and that happens between such steps"
+_NO_ACCELERATOR = "that takes effect after a step of an optimizer that an Accelerator has prepared, and no rank has one"
 _NO_LOOP = "it isn't in a loop over accelerator.epochs()"
 _ENDED = "its function ended before the next step"
 
