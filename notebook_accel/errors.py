@@ -2,14 +2,15 @@
 
     NotebookAccelError
     ├── UnsupportedNameError (ImportError) a name of Accelerate that this package does not have
-    ├── ConfigurationError (ValueError)    an argument or setting that cannot work
+    ├── ConfigurationError (ValueError)    an argument or a setting can't work
     ├── UnknownArgumentError (TypeError)   a function has no argument of this name
     ├── HardwareError (RuntimeError)       a requested device is not available
-    ├── PayloadError (TypeError)           an object that cannot be sent to a rank or back
+    ├── PayloadError (TypeError)           an object can't be sent to a rank or back
     ├── LaunchError (RuntimeError)         the ranks could not be started
-    ├── StreamError (ConnectionError)      a message that does not follow the protocol
-    ├── JobCancelledError (RuntimeError)   the result of a job that was cancelled
+    ├── StreamError (ConnectionError)      a message does not follow the protocol
+    ├── JobCancelledError (RuntimeError)   the result was requested of a job that was cancelled
     ├── JobLostError (RuntimeError)        the result of a job is not available here
+    ├── JobEndedError (RuntimeError)       something was requested of a job's ranks after the job had ended
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
     ├── PreemptedError (RuntimeError)      a training was ended from outside, with a checkpoint to continue from
     ├── DistributedOperationException (RuntimeError)  ranks called a collective with different tensors
@@ -34,7 +35,7 @@ class UnsupportedNameError(NotebookAccelError, ImportError):
 
 
 class ConfigurationError(NotebookAccelError, ValueError):
-    """An argument or setting that cannot work; the message says which, why, and what to write instead."""
+    """An argument or a setting can't work; the message says which, why, and what to write instead."""
 
 
 class UnknownArgumentError(NotebookAccelError, TypeError):
@@ -49,7 +50,7 @@ class HardwareError(NotebookAccelError, RuntimeError):
 
 
 class PayloadError(NotebookAccelError, TypeError):
-    """An object that cannot be sent to a rank or back; the message names it."""
+    """An object can't be sent to a rank or back; the message names it."""
 
 
 class LaunchError(NotebookAccelError, RuntimeError):
@@ -62,7 +63,7 @@ class LaunchError(NotebookAccelError, RuntimeError):
 
 
 class StreamError(NotebookAccelError, ConnectionError):
-    """A message that does not follow the protocol between the kernel, the fork server and the ranks."""
+    """A message does not follow the protocol between the kernel, the fork server, and the ranks."""
 
 
 class JobCancelledError(NotebookAccelError, RuntimeError):
@@ -82,11 +83,11 @@ class CheckpointError(NotebookAccelError, RuntimeError):
 
 
 class PreemptedError(NotebookAccelError, RuntimeError):
-    """A training in a loop over `Accelerator.epochs` was ended from outside; the same launch continues where it was."""
+    """A loop over `Accelerator.epochs` was ended from outside; the same launch continues from its last checkpoint."""
 
 
 class DistributedOperationException(NotebookAccelError, RuntimeError):  # Accelerate's name
-    """Ranks called a collective with tensors of different shapes, types or structure, or different collectives."""
+    """Ranks called a collective with tensors of different shapes, types, or structure, or different collectives."""
 
 
 @dataclass(frozen=True)

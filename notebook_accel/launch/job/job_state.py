@@ -134,7 +134,7 @@ class JobState:
 
     @property
     def launched(self) -> JobStarted:
-        """What was known of it when it began."""
+        """The event that began it, with its call, settings, devices, and versions."""
         return self._start
 
     @property
@@ -160,7 +160,7 @@ class JobState:
 
     @property
     def seconds(self) -> float:
-        """How long it has run, or ran."""
+        """The time from its start until now or its end, in seconds."""
         return (self.ended or time.time()) - self.started
 
     @property

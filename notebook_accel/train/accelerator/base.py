@@ -187,6 +187,7 @@ class AcceleratorBase(RankAware):
 
     @property
     def is_fsdp2(self) -> bool:
+        """Whether models are sharded with FSDP2."""
         return self.state.is_fsdp2
 
     @property
@@ -206,22 +207,22 @@ class AcceleratorBase(RankAware):
 
     @property
     def tensor_parallel_rank(self) -> int:
-        """This rank's number among those that share each layer with it."""
+        """This rank's number among those that share each layer; 0 if layers are not split."""
         return self._rank_along("tp")
 
     @property
     def data_parallel_rank(self) -> int:
-        """The number of this rank's replica."""
+        """The number of this rank's replica; 0 if there is only one."""
         return self._rank_along("dp_replicate")
 
     @property
     def data_parallel_shard_rank(self) -> int:
-        """This rank's number among those that FSDP2 shards its replica over."""
+        """This rank's number among those over which FSDP2 shards a replica; 0 if none is sharded."""
         return self._rank_along("dp_shard")
 
     @property
     def context_parallel_rank(self) -> int:
-        """The number of this rank's part of the sequences that it shares with others."""
+        """The number of this rank's part of each sequence; 0 if ranks do not share sequences."""
         return self._rank_along("cp")
 
     def _rank_along(self, dimension: str) -> int:
@@ -233,7 +234,7 @@ class AcceleratorBase(RankAware):
 
     @property
     def torch_device_mesh(self) -> DeviceMesh | None:
-        """The mesh of the ranks, if the strategy has one with several dimensions."""
+        """The mesh of the ranks, if the strategy has one with several dimensions, otherwise `None`."""
         return self.strategy.mesh
 
     def wait_for_everyone(self) -> None:
@@ -264,7 +265,7 @@ class AcceleratorBase(RankAware):
 
     @property
     def scaler(self) -> torch.amp.GradScaler | None:
-        """The gradient scaler, with fp16."""
+        """The gradient scaler of fp16; `None` with other precisions."""
         return self._precision.scaler
 
     @property
@@ -284,14 +285,17 @@ class AcceleratorBase(RankAware):
 
     @property
     def split_batches(self) -> bool:
+        """Whether each batch is split among the ranks; otherwise, ranks take batches in turn."""
         return self.dataloader_config.split_batches
 
     @property
     def dispatch_batches(self) -> bool | None:
+        """Whether rank 0 reads for all ranks; `None`: only for an `IterableDataset`."""
         return self.dataloader_config.dispatch_batches
 
     @property
     def even_batches(self) -> bool:
+        """Whether the last batches are filled up with repeated samples."""
         return self.dataloader_config.even_batches
 
     @even_batches.setter
@@ -300,14 +304,17 @@ class AcceleratorBase(RankAware):
 
     @property
     def use_seedable_sampler(self) -> bool:
+        """Whether a random order depends only on a seed and the epoch."""
         return self.dataloader_config.use_seedable_sampler
 
     @property
     def non_blocking(self) -> bool:
+        """Whether copies to a GPU overlap with computation."""
         return self.dataloader_config.non_blocking
 
     @property
     def use_stateful_dataloader(self) -> bool:
+        """Whether prepared loaders are torchdata's, whose position is saved with the run."""
         return self.dataloader_config.use_stateful_dataloader
 
 

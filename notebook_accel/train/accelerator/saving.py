@@ -40,6 +40,11 @@ class Saving(AcceleratorBase):
 
         Returns:
             The folder.
+
+        Raises:
+            ConfigurationError: No folder is given, it is a file, or a state could not be loaded without running code.
+            CheckpointError: Another rank could not save its part.
+            OSError: A file could not be written.
         """
         _refuse_unknown("save_state", kwargs)
         return str(self._checkpoints.save(self._contents(), output_dir, safe_serialization))
@@ -61,6 +66,10 @@ class Saving(AcceleratorBase):
             strict: Whether the weights must be exactly the model's.
             map_location: Where optimizer states are loaded first: `cpu`, the default, or `on_device`.
             kwargs: Rejected; there are no others.
+
+        Raises:
+            ConfigurationError: There is no checkpoint, or loading a file could run code.
+            CheckpointError: A file is missing or does not fit the prepared objects, or another rank could not load.
         """
         _refuse_unknown("load_state", kwargs)
         step = self._checkpoints.load(self._contents(), input_dir, load_kwargs, strict, map_location)
@@ -117,7 +126,11 @@ class Saving(AcceleratorBase):
         )
 
     def register_for_checkpointing(self, *objects: Any) -> None:
-        """Includes objects with `state_dict` and `load_state_dict` in checkpoints."""
+        """Includes objects in checkpoints.
+
+        Raises:
+            ConfigurationError: One of them has no `state_dict()` or no `load_state_dict(state)`.
+        """
         self._checkpoints.register(*objects)
 
     @property
@@ -153,11 +166,14 @@ class Saving(AcceleratorBase):
         return self.is_local_main_process if each else self.is_main_process
 
     def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, torch.Tensor]:
-        """Returns the weights of a prepared model, complete at least on the main rank; all ranks call it.
+        """Returns the weights of a prepared model, complete at least on rank 0; all ranks call it.
 
         Args:
             model: The model.
             unwrap: Whether to use the parameter names of the user's model rather than of the wrapped one.
+
+        Returns:
+            Tensors by name, of the shapes that they have in the user's model.
         """
         inner = compiling.inner(model)
         return self.strategy.state_dict(inner) if unwrap else dict(inner.state_dict())
@@ -174,7 +190,7 @@ class Saving(AcceleratorBase):
         Args:
             model: The model.
             save_directory: The folder; it is created if it does not exist.
-            max_shard_size: Bytes, or a text such as `5GB`.
+            max_shard_size: A number of bytes, or a text such as `5GB` (10⁹ bytes each) or `5GiB`.
             safe_serialization: Whether to write safetensors rather than torch's pickle.
         """
         state = self.get_state_dict(model)
@@ -183,7 +199,13 @@ class Saving(AcceleratorBase):
         self.wait_for_everyone()
 
     def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
-        """Writes an object to a file, on the main rank only."""
+        """Writes an object to a file, on rank 0 only; with `save_on_each_node`, on the first rank of each node.
+
+        Args:
+            obj: What `torch.save` can write; with `safe_serialization`, a dict of tensors.
+            f: The file.
+            safe_serialization: Whether to write safetensors.
+        """
         serialization.save(obj, f, self.project_configuration.save_on_each_node, safe_serialization)
 
     # Metrics
@@ -214,7 +236,18 @@ class Saving(AcceleratorBase):
         self._tracker_group.start(project_name, config, init_kwargs)
 
     def get_tracker(self, name: str, unwrap: bool = False) -> Any:
-        """A started tracker, by its name; with `unwrap`, the service's own object."""
+        """A started tracker.
+
+        Args:
+            name: Its name, such as `"tensorboard"`.
+            unwrap: Whether to return the service's own object, such as its run, instead.
+
+        Returns:
+            The tracker. On ranks that don't log, an object that accepts every call and does nothing.
+
+        Raises:
+            ConfigurationError: There is no tracker of this name, or it has not been started.
+        """
         return self._tracker_group.get(name, unwrap)
 
     def log(self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None) -> None:

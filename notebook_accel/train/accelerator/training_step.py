@@ -93,7 +93,7 @@ class Stepping(AcceleratorBase):
         """Computes gradients: `loss.backward()`, of the loss divided by the accumulation steps, and scaled with fp16.
 
         Args:
-            loss: A scalar.
+            loss: A tensor without dimensions.
             kwargs: Arguments of `Tensor.backward`.
         """
         self._watch.check()
@@ -132,17 +132,25 @@ class Stepping(AcceleratorBase):
     def clip_grad_norm_(
         self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2
     ) -> torch.Tensor:
-        """Scales gradients so that their norm is at most `max_norm`.
+        """Scales all gradients by the same factor, so that their norm is at most `max_norm`.
+
+        fp16's scaling is removed first. The norm is that of `torch.nn.utils.clip_grad_norm_`, over all parameters
+        together, and over the shards of all ranks.
+
+        Args:
+            parameters: The parameters of prepared models.
+            max_norm: The greatest norm.
+            norm_type: The p of the p-norm; `float("inf")` for the largest absolute value.
 
         Returns:
-            The norm before, over all ranks: a scalar.
+            The norm before: a tensor without dimensions.
         """
         self.unscale_gradients()
         given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         return self.strategy.clip_grad_norm_(given, max_norm, norm_type)
 
     def clip_grad_value_(self, parameters: torch.Tensor | Iterable[torch.Tensor], clip_value: float) -> None:
-        """Limits each element of the gradients to ±`clip_value`."""
+        """Limits each element of the gradients to ±`clip_value`. fp16's scaling is removed first."""
         self.unscale_gradients()
         given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         self.strategy.clip_grad_value_(given, clip_value)
@@ -153,7 +161,11 @@ class Stepping(AcceleratorBase):
         return any(optimizer.step_was_skipped for optimizer in self._optimizers)
 
     def autocast(self, autocast_handler: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
-        """Computes in the low precision within the block; prepared models do so automatically."""
+        """Computes in the precision of the Accelerator within the block; prepared models do so by themselves.
+
+        Args:
+            autocast_handler: The options; `None`: those of `kwargs_handlers`.
+        """
         return self._precision.autocast(autocast_handler)
 
     def maybe_context_parallel(
@@ -182,13 +194,20 @@ class Stepping(AcceleratorBase):
     # Collectives
 
     def gather(self, tensor: Any) -> Any:
-        """Concatenates the tensors of all ranks along their first dimension; scalars become one-dimensional.
+        """Concatenates the tensors of all ranks along their first dimension, in the order of the ranks.
+
+        Ranks that get the same samples, because they share layers or sequences, count once.
 
         Args:
             tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
 
+        Returns:
+            The same tree on every rank; a tensor of shape (n, …) has become (ranks × n, …), and one without dimensions
+            (ranks,).
+
         Raises:
-            DistributedOperationException: The shapes differ; it names those of each rank.
+            DistributedOperationException: The shapes or types differ; the message lists those of each rank.
+            TypeError: A leaf is not a tensor.
         """
         return collectives.gather_over(tensor, self.strategy.data_group)
 
@@ -198,6 +217,12 @@ class Stepping(AcceleratorBase):
         Args:
             input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
             use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
+
+        Returns:
+            The tree with the rows of all ranks in each tensor; for objects, a list.
+
+        Raises:
+            DistributedOperationException: The shapes or types of tensors differ between ranks.
         """
         return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
 
@@ -226,19 +251,19 @@ class Stepping(AcceleratorBase):
 
             accelerator.tunable("lr", 0.1, low=0, on_change=set_rate)
 
-        It changes after the same step on all ranks, which all make the value. Checkpoints save it, and a training that
-        continues from one has the value of then.
+        It changes after the same step on all ranks, all of which call this method. Checkpoints save it, and a training
+        run that continues from a checkpoint starts with the saved value.
 
         Args:
-            name: What it is called in the panel and in `job.tune`: a Python name.
-            value: What it is at first. An integer stays one.
-            low: The least value that is accepted. Defaults to any.
-            high: The greatest. Defaults to any.
-            on_change: Called on each rank with each new value, between two steps; not with the first one. If it raises,
-                the value stays as it was, and whoever changed it gets the error.
+            name: Its name in the panel and in `job.tune`: a Python name.
+            value: The first value. An integer stays one.
+            low: The least value that is accepted; `None`: any.
+            high: The greatest value that is accepted; `None`: any.
+            on_change: Called on each rank with each new value, between two steps; not with the first one. If it raises
+                an exception, the value stays as it was, and the request fails with that error.
 
         Returns:
-            The number, whose attribute `value` is what it is now.
+            An object whose attribute `value` is the current number.
 
         Raises:
             ConfigurationError: The name is not a Python name, or a number is not finite or out of range.

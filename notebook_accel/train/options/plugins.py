@@ -223,7 +223,7 @@ class AORecipeKwargs(KwargsHandler):
     """How torchao turns linear layers into fp8 ones.
 
     Raises:
-        ConfigurationError: A field is given beside `config`, which has fields of the same names.
+        ConfigurationError: A field is given together with `config`, which has the same fields.
     """
 
     config: Any = None

@@ -28,7 +28,7 @@ def gather(tensor: Any) -> Any:
         tensor: A tensor or a tree of tensors, of the same shapes on all ranks. Those without dimensions get one.
 
     Returns:
-        The same tree on every rank; a tensor of shape (n, ...) has become (ranks x n, ...).
+        The same tree on every rank; a tensor of shape (n, …) has become (ranks × n, …).
 
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
@@ -82,10 +82,16 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
 
 
 def broadcast(tensor: Any, from_process: int = 0) -> Any:
-    """Copies one rank's tensors into those of all others, which are of the same shapes, and returns them.
+    """Copies one rank's tensors into those of all other ranks, in place, and returns them.
+
+    Args:
+        tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
+        from_process: The rank whose tensors are copied.
 
     Raises:
         DistributedOperationException: The shapes or types differ between ranks.
+        ConfigurationError: There is no such rank.
+        TypeError: A leaf is not a tensor.
     """
     state = PartialState()
     _check_rank(from_process, state)
@@ -103,7 +109,11 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
 
 
 def gather_object(object: Any) -> Any:
-    """Concatenates the lists of all ranks, in the order of the ranks; their elements are anything picklable."""
+    """Concatenates the lists of all ranks, in the order of the ranks, and returns the result on every rank.
+
+    Args:
+        object: This rank's list, of any length. Its elements can be any objects that can be pickled.
+    """
     return gather_object_over(object, None)
 
 
@@ -124,7 +134,15 @@ def all_objects(value: Any, group: Any = None) -> list[Any]:
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
-    """Replaces the elements of a list by those of one rank's, and returns the list."""
+    """Replaces the elements of a list with those of one rank's list, in place, and returns the list.
+
+    Args:
+        object_list: The list. Its elements can be any objects that can be pickled.
+        from_process: The rank whose list is copied.
+
+    Raises:
+        ConfigurationError: There is no such rank.
+    """
     state = PartialState()
     _check_rank(from_process, state)
     if state.use_distributed:
@@ -163,10 +181,13 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     """Pads each tensor along a dimension to the size of the longest of all ranks.
 
     Args:
-        tensor: A tensor or a tree of tensors.
+        tensor: A tensor or a tree of tensors, each with the same number of dimensions on all ranks.
         dim: Tensors that do not have this dimension stay as they are.
-        pad_index: What to fill with.
+        pad_index: The value to fill with.
         pad_first: Whether to fill at the beginning rather than at the end.
+
+    Returns:
+        The same tree, of tensors that have the same size along `dim` on all ranks.
 
     Raises:
         DistributedOperationException: The numbers of tensors, or of their dimensions, differ between ranks.

@@ -28,7 +28,7 @@ class Environment:
     torch_device: str | None = None
     """The device that the user chose for this process, such as `cuda:3`."""
     cpu: bool = False
-    """Whether to use the CPU although there are accelerators."""
+    """Whether to use the CPU even if there are accelerators."""
     mixed_precision: str = "no"
     accumulation_steps: int = 1
     compile_backend: str | None = None

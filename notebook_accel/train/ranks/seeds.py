@@ -20,7 +20,7 @@ _NUMPY_SEEDS = 2**32
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
-    """Seeds Python, NumPy and torch, with all its devices.
+    """Seeds the random generators of Python, NumPy, and torch, on all devices.
 
     Args:
         seed: The seed.
@@ -47,7 +47,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 
 
 def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | None = None) -> None:
-    """Makes one random state that of rank 0, on all ranks; every rank has to call it.
+    """Copies one random state of rank 0 to all ranks; every rank has to call it.
 
     Args:
         rng_type: Which state.
@@ -68,7 +68,15 @@ def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | 
 
 
 def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.Generator | None = None) -> None:
-    """Makes several random states those of rank 0, on all ranks; every rank has to call it."""
+    """Copies random states of rank 0 to all ranks; every rank has to call it.
+
+    Args:
+        rng_types: Which states, such as `["torch", "cuda"]`.
+        generator: The generator that `RNGType.GENERATOR` stands for.
+
+    Raises:
+        ConfigurationError: There is no such state.
+    """
     for rng_type in rng_types:
         synchronize_rng_state(rng_type, generator)
 

@@ -33,7 +33,7 @@ class PartialState(RankAware):
     """This rank's number, device and process group. The first instance joins the group; later ones are the same object.
 
     Args:
-        cpu: Whether to use the CPU although there are accelerators.
+        cpu: Whether to use the CPU even if there are accelerators.
         kwargs: Arguments of `torch.distributed.init_process_group`, such as `backend` and `timeout`.
 
     Raises:
