@@ -68,3 +68,54 @@ def test_a_narrow_cell_has_all_of_it(own_page: Page) -> None:
     bar = cell.rank(1).get_by_role("progressbar").bounding_box()
     assert bar is not None
     assert bar["width"] > 40, "its bars are hardly to be seen"
+
+
+_OVERFLOWING = """root => {
+    const right = root.getBoundingClientRect().right + 1;
+    const sticksOut = node => node.getBoundingClientRect().width && node.getBoundingClientRect().right > right;
+    const isCut = node => node.clientWidth && node.scrollWidth > node.clientWidth + 1
+        && getComputedStyle(node).overflowX !== "visible" && !node.matches("pre, .na-unseen, .na-memory");
+    return [...root.querySelectorAll("*")].filter(node => sticksOut(node) || isCut(node))
+        .map(node => `${node.tagName} ${node.className}: ${node.textContent.slice(0, 60)}`);
+}"""
+"""What lies beyond the right edge, or is cut off within it."""
+METRICS = """
+def train():
+    rank = int(os.environ["RANK"])
+    with tqdm(total=10, desc="epoch of training", mininterval=0) as bar:
+        for step in range(40):
+            report({"train/loss": 123456.5 / (1 + step), "validation/loss_of_the_part_that_is_held_out": step * rank})
+        bar.update(2 if rank == 1 else 8)
+        print("a line of output that is rather long, to see whether it wraps in a narrow cell")
+        wait_for("the end")
+        if rank == 1:
+            raise ValueError("there are no more batches to be read")
+"""
+
+
+def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
+    """A cell is then 232 px wide: with all that can be opened, with an enlarged chart, and as it stays."""
+    own_page.tab.set_viewport_size({"width": 600, "height": 1400})
+    own_page.evaluate("window.jupyterapp.shell.expandLeft()")
+    own_page.run(METRICS)
+    cell = own_page.begin("notebook_launcher(train, num_processes=2)")
+    for rank in range(2):
+        expect(cell.rank(rank)).to_contain_text("epoch of training")
+        cell.rank(rank).locator(".na-toggle").click()
+        expect(cell.rank(rank)).to_contain_text("a narrow cell")
+    expect(cell.panel.locator(".na-chart canvas")).to_have_count(2)
+    cell.panel.get_by_text("About this run").click()
+    box = cell.panel.bounding_box()
+    assert box is not None
+    assert box["width"] < 240
+    assert cell.panel.evaluate(_OVERFLOWING) == []
+    own_page.screenshot("running")
+    cell.panel.locator(".na-chart > .na-plot").first.click()
+    expect(cell.panel.locator(".na-enlarged canvas")).to_be_visible()
+    assert cell.panel.evaluate(_OVERFLOWING) == []
+    own_page.screenshot("enlarged")
+    own_page.open_gate("the end")
+    cell.wait_for_end()
+    expect(cell.panel.locator("img")).to_have_count(2)
+    assert cell.panel.evaluate(_OVERFLOWING) == []
+    own_page.screenshot("ended")

@@ -66,5 +66,7 @@ def table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wra
             lines.append(element("tr", element("td", cells[0], f"{cell};white-space:normal", colspan=str(len(head)))))
         else:
             lines.append(element("tr", "".join(element("td", each, cell) for each in cells)))
-    drawn = element("table", "".join(lines), "table-layout:fixed;width:100%;min-width:24em;border-collapse:collapse")
-    return element("div", drawn, "overflow:auto;margin:4px 0")  # in a narrower table, columns would vanish
+    style = "table-layout:fixed;width:100%;border-collapse:collapse"
+    if not wrap:
+        style += ";min-width:24em"  # in a narrower table, too much would be cut off
+    return element("div", element("table", "".join(lines), style), "overflow:auto;margin:4px 0")

@@ -20,7 +20,9 @@ from notebook_accel.notebook.views.charts import chart_axes, static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
 from notebook_accel.rank_spans import spans
 
-_RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "8em"), ("Progress", "auto"), ("Metrics", "36%"), ("Memory", "36%")
+_RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
+_WIDE_RANK = "8em"
+"""The width of the first column while text is cut off rather than wrapped."""
 _SPARK_WIDTH = 24
 _CHART_POINTS = 110
 _MOST_METRICS = 12
@@ -160,7 +162,7 @@ def _spark(drawing: Drawing) -> str:
 
 def _chart(drawing: Drawing) -> str:
     name, found = drawing.name, metric_text(drawing)
-    drawn = element("div", element("b", text(name)), _ONE_LINE, title=name)
+    drawn = element("div", element("b", text(name)), "overflow-wrap:anywhere")
     drawn += chart_axes.draw(drawing, f"{name}: {found.line}")
     drawn += element("div", element("b", text(found.now)))
     for fact in [*([found.range] if found.range else []), *found.facts]:
@@ -168,8 +170,10 @@ def _chart(drawing: Drawing) -> str:
     return element("div", drawn, _CHART_STYLE)
 
 
-_CHART_STYLE = f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{static_chart.WIDTH + 56}px"
-"""Beside the picture is room for numbers of ten characters."""
+_CHART_STYLE = (
+    f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{static_chart.WIDTH + 56}px;max-width:100%"
+)
+"""Beside the picture is room for numbers of ten characters. In a narrower cell, the picture is narrower."""
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:
@@ -192,6 +196,8 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
 def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) -> str:
     columns = _columns(states, all_of_them=not wrap)
     cells = [_CELLS[column] for column in columns]
+    if not wrap:
+        columns[0] = (columns[0][0], _WIDE_RANK)
     rows: list[list[str]] = []
     for host, there in progress.by_host(job, states):
         rows += [[element("b", text(host))]] if host else []
@@ -215,7 +221,8 @@ def _columns(states: list[RankState], *, all_of_them: bool) -> list[tuple[str, s
 def _rank(state: RankState, _: Overview) -> str:
     """Its number and its phase, and below them what it does in that phase."""
     phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
-    detail = element("div", text(state.detail), f"{_ONE_LINE};font-size:90%", title=state.detail)
+    style = "overflow:hidden;text-overflow:ellipsis;font-size:90%"
+    detail = element("div", text(state.detail), style, title=state.detail)
     return f"{element('b', str(state.rank))} {phase}{detail}"
 
 

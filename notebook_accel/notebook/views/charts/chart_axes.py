@@ -12,6 +12,7 @@ from notebook_accel.notebook.views.charts.ticks import tick_texts
 from notebook_accel.notebook.views.elements import element, text
 
 _CELL = "border:0;background-color:transparent;white-space:nowrap;font-size:11px;line-height:16px"
+_IMAGE = f"display:block;margin:0;width:100%;max-width:{WIDTH}px;height:{HEIGHT}px"
 _ROWS = ("bottom", "middle", "top")
 
 
@@ -24,7 +25,7 @@ def draw(drawing: Drawing, alt: str) -> str:
     """
     scale = Scale(drawing)
     size = f'width="{WIDTH}" height="{HEIGHT}"'
-    image = f'<img src="{source(drawing)}" {size} alt="{text(alt)}" style="display:block;margin:0">'
+    image = f'<img src="{source(drawing)}" {size} alt="{text(alt)}" style="{_IMAGE}">'
     picture = element("td", image, f"{_CELL};padding:0", rowspan="3", colspan="3")
     rows: list[str] = []
     for where, words in reversed(list(zip(_ROWS, tick_texts(scale.ticks), strict=True))):
@@ -37,11 +38,11 @@ def draw(drawing: Drawing, alt: str) -> str:
             "center": f"{below['center']} {_step(sum(point.x for point in drawing.points))}",
             "right": "",
         }
-    style = f"{_CELL};padding:0;width:{WIDTH / 3:.0f}px"
+    style = f"{_CELL};padding:0;width:33%"
     cells = [element("td", text(words), f"{style};text-align:{side}", align=side) for side, words in below.items()]
     rows.append(element("td", "", _CELL) + "".join(cells))
     lines = "".join(element("tr", row, "background-color:transparent") for row in rows)
-    return element("table", lines, "border-collapse:collapse;border:0;margin:2px 0;table-layout:auto")
+    return element("table", lines, "border-collapse:collapse;border:0;margin:2px 0;table-layout:auto;max-width:100%")
 
 
 def _step(x: float) -> str:

@@ -50,7 +50,8 @@ def svg(drawing: Drawing) -> str:
             f'<path d="M{x:g} {top * HEIGHT:g}V{bottom * HEIGHT:g}" stroke="{_MARK}" stroke-width="1.5"{style}/>'
         )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'preserveAspectRatio="none">'
         f"{''.join(shapes)}</svg>"
     )
 
