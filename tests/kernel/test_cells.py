@@ -366,6 +366,21 @@ def test_what_ranks_and_the_notebook_have_both_assigned_is_named(cells: Cells):
     assert cells.lines("speed") == ["[0-1] 0.2"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_ranks_have_made_of_a_variable_is_not_replaced_unasked(cells: Cells, fails: bool):
+    cells.notebook.check("level = 0")
+    body = "level += 1 + rank"
+    cells.fails(f"{body}\n1 / 0") if fails else cells(body)
+    cells.notebook.check("level = 5")
+    found = cells("level")
+    assert found.lines == ["[0] 1", "[1] 2"]
+    assert "`level` has been assigned in the notebook, but ranks 0-1 have assigned their own, so" in found.stderr
+    cells.notebook.check("%accelerate push level")
+    assert cells.lines("level") == ["[0-1] 5"]
+    cells.notebook.check("level = 6")
+    assert cells.lines("level") == ["[0-1] 6"]
+
+
 def test_what_a_failed_cell_has_bound_stays_the_ranks(cells: Cells):
     cells.notebook.check("half = 'notebook'")
     cells.fails("half = 'rank'\n1 / 0")

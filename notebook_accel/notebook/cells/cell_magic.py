@@ -169,6 +169,8 @@ class _CellRun:
             self._ranks.running = None
             self._ranks.cells += 1
             self._mark_sent()
+            for rank, reply in zip(self._members, replies, strict=False):  # without replies if the cell has failed
+                self._ranks.variables.bind(reply.bound, rank)
             view.finish()
             self._packed.close()
             self.requests.close()
@@ -176,8 +178,6 @@ class _CellRun:
 
     def _collect_replies(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:
         replies += [Reply(*fields) for fields in found]
-        for rank, reply in zip(self._members, replies, strict=True):
-            self._ranks.variables.bind(reply.bound, rank)
         if self._name is None:
             return None
         values = [reply.value for reply in replies]

@@ -62,9 +62,11 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a rank's process group is still usable."""
+    """Whether a rank's process group is still usable, and what a cell that failed has left."""
 
     operations: int
     """The number of collectives that it has started; ranks whose numbers differ can no longer synchronize."""
     severed: bool
     """Whether its connections were cut in order to end a collective that a failed rank never joined."""
+    bound: Sequence[str] = ()
+    """The names that the rank has bound since its last reply, as in `Reply`."""

@@ -311,6 +311,8 @@ class PersistentRanks:
     def _repair_group(self) -> None:
         """Moves the ranks to a new process group if the old one is unusable, and makes the replicas of models equal."""
         found = self.call_on_ranks(worker.health)
+        for rank, health in enumerate(found):
+            self.variables.bind(health.bound, rank)
         if any(health.severed for health in found) or len({health.operations for health in found}) > 1:
             self._generation += 1
             self.call_on_ranks(worker.renew, self._generation)

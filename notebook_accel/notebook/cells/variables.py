@@ -29,6 +29,8 @@ class KnownVariables:
 
     def __init__(self, own: Iterable[str] = ()) -> None:
         self._values: dict[str, Any] = dict.fromkeys(own, OWN)
+        self._rebound: set[str] = set()
+        """The names that the rank got from the notebook, and has bound itself since."""
         self._beside: dict[str, Any] = {}
         """What the notebook had under each name that the rank has bound itself, when it was last looked at."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
@@ -41,16 +43,20 @@ class KnownVariables:
 
     def own(self) -> list[str]:
         """The names that the rank has bound itself."""
-        return [name for name, value in self._values.items() if value is OWN and name not in PREDEFINED]
+        return [name for name in self._values if self.has_bound(name) and name not in PREDEFINED]
+
+    def has_bound(self, name: str) -> bool:
+        """Whether the rank has bound the name itself, since it last got it from the notebook."""
+        return self._values.get(name) is OWN or name in self._rebound
 
     def has(self, name: str, value: Any) -> bool:
         """Whether the rank has this value, or one that it has bound itself, so that nothing needs to be sent."""
-        known = self._values.get(name, self)
-        return known is OWN or known is value
+        return self.has_bound(name) or self._values.get(name, self) is value
 
     def take(self, name: str, value: Any, fingerprint: Fingerprint | None) -> None:
         """Records that a value was sent."""
         self._values[name] = value
+        self._rebound.discard(name)
         self._fingerprints[name] = fingerprint
         self.touched.discard(name)
 
@@ -87,15 +93,19 @@ class KnownVariables:
         return group
 
     def bind(self, names: Iterable[str], namespace: Mapping[str, Any]) -> None:
-        """Records names that the rank has bound. A name sent before is sent again if the notebook rebinds it."""
+        """Records names that the rank has bound."""
         for name in names:
-            self._values[name] = self._values.pop(name, OWN)  # so that the latest come last
-            self.look_beside(name, namespace)
+            value = self._values[name] = self._values.pop(name, OWN)  # so that the latest come last
+            if value is OWN or name in self._rebound:
+                self.look_beside(name, namespace)
+            else:
+                self._rebound.add(name)
+                self._beside[name] = value  # the notebook may have assigned another one since it was sent
 
     def look_beside(self, name: str, namespace: Mapping[str, Any]) -> bool:
         """Whether the notebook has assigned a name of the rank's own since this was last called for it."""
         before, now = self._beside.get(name, OWN), namespace.get(name, _STALE)
-        if self._values.get(name) is not OWN:
+        if not self.has_bound(name):
             return False
         self._beside[name] = now
         return before is not OWN and before is not now
@@ -161,7 +171,7 @@ class Variables:
             value = self._namespace.get(name, OWN)
             if value is OWN or self._is_hidden(name, value):
                 continue
-            lacking = frozenset(rank for rank in members if resend or not self.known[rank].has(name, value))
+            lacking = frozenset(members if resend else self._lacking(name, value, members))
             if not resend:
                 self._look_beside(name, members)
             edited = frozenset[int]()
@@ -243,6 +253,16 @@ class Variables:
         """Drops references to objects that the notebook no longer has."""
         for known in self.known:
             known.forget(self._namespace)
+
+    def _lacking(self, name: str, value: Any, ranks: Iterable[int]) -> list[int]:
+        """The ranks to which a value is sent because they have none, or another one, under its name.
+
+        If a rank keeps a value of its own, those that have the notebook's older value keep that.
+        """
+        lacking = [rank for rank in ranks if not self.known[rank].has(name, value)]
+        if any(known.has_bound(name) for known in self.known):
+            return [rank for rank in lacking if name not in self.known[rank]]
+        return lacking
 
     def _edited(self, name: str, value: Any, ranks: Iterable[int]) -> frozenset[int]:
         """The ranks that have been sent an older content of this value."""

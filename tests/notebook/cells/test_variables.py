@@ -100,6 +100,24 @@ def test_what_the_notebook_assigns_beside_a_name_of_the_ranks_is_named_once() ->
     assert send.variables.newly_assigned() == {}, "it is the ranks' own value"
 
 
+def test_what_the_notebook_assigns_again_does_not_replace_what_a_rank_has_made_of_it() -> None:
+    send = Sending(model=1, plain=2)
+    send("model", "plain")
+    send.variables.bind(["model"], 1)
+    assert send("model") == {}
+    send.namespace.update(model=3, plain=4)
+    send.variables.forget()
+    assert send("model", "plain") == {"plain": {0, 1}}, "the ranks would have different models"
+    assert send.variables.newly_assigned() == {"model": [1]}
+    assert send.variables.known[1].own() == ["model"]
+    packed, sent = send.variables.pack((print, (), {}), {"model": ""}, [0, 1], resend=True)
+    packed.close()
+    for rank in (0, 1):
+        send.variables.mark_sent(sent, rank)
+    send.namespace["model"] = 5
+    assert send("model") == {"model": {0, 1}}, "they have the notebook's again"
+
+
 class Awkward:
     """Can be sent, but has no fingerprint."""
 

@@ -43,10 +43,12 @@ _disconnected = 0
 
 
 def health() -> Health:
-    """Whether the process group can still be used."""
+    """Whether the process group can still be used, and the names that no reply has reported."""
     from notebook_accel.train.ranks import rejoining
 
-    return Health(rejoining.operations(), disconnect.times_disconnected > _disconnected)
+    bound = sorted(_unreported)
+    _unreported.clear()
+    return Health(rejoining.operations(), disconnect.times_disconnected > _disconnected, bound)
 
 
 def renew(generation: int) -> None:
