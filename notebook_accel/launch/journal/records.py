@@ -264,7 +264,10 @@ def find(job_id: str | None, origin: str) -> Record:
     if len(matches) != 1:
         known = ", ".join(record.id for record in reversed(every[-5:]))
         number = "several jobs begin" if matches else "no job begins"
-        raise ConfigurationError(f"{number} with {job_id!r}; the last are {known}, and notebook_accel.jobs() lists all")
+        raise ConfigurationError(
+            f"{number} with {job_id!r}; the last are {known}. "
+            "notebook_accel.jobs(), or notebook-accel jobs in a shell, lists more"
+        )
     return matches[0]
 
 

@@ -237,5 +237,5 @@ def test_a_job_that_is_not_there_is_an_error_that_names_the_last(state: Path) ->
         records.find(None, "")
     record = recorded()
     for wrong in ("nothing", ""):
-        with pytest.raises(ConfigurationError, match=rf"no job begins with '{wrong}'; the last are {record.id}, "):
+        with pytest.raises(ConfigurationError, match=rf"no job begins with '{wrong}'; the last are {record.id}\. "):
             records.find(wrong, "")
