@@ -14,7 +14,7 @@ from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal.records import VARIABLE, Record
+from notebook_accel.launch.journal.records import VARIABLE, Record, folder
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
@@ -90,7 +90,10 @@ def main(fd: int) -> None:
     try:
         record = launch.journal.open()
     except OSError as error:
-        text = f"a detached job needs a journal, which can't be written: {error}. {VARIABLE} names another folder"
+        text = (
+            f"a detached job needs a journal, which can't be written: {error}. Make room in {folder()}, or make it "
+            f"writable, or set {VARIABLE} to a folder on another disk"
+        )
         channel.send({"error": text})
         return
     launch.collect = Results(record.results, launch.job).collect

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from notebook_accel import errors
-from notebook_accel.errors import JobCancelledError, JobLostError, RankError
+from notebook_accel.errors import JobCancelledError, JobLostError, LaunchError, RankError
 from notebook_accel.events import Failed, JobEnded, Phase, Returned
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
@@ -54,8 +54,8 @@ def _values(job: Job, record: Record) -> list[Any] | None:
 
 def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
     """The error with the text that it had in the process that ran the job."""
-    cls = getattr(errors, ended.error_type, None)
-    raised: Exception = cls(ended.error) if cls is not None else RuntimeError(ended.error)
+    cls = getattr(errors, ended.error_type, LaunchError)  # what raised another error was the launch
+    raised: Exception = cls(ended.error)
     if not isinstance(raised, RankError):
         return raised
     states = _with_exceptions(job, record)

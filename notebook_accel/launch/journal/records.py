@@ -25,7 +25,6 @@ _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
 _JOURNAL = "journal.jsonl"
 _UNWRITTEN = "ended-"
-_UNRECORDED = "how the job ended could not be recorded, because its journal could not be written (the disk was full?)"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 _in_use: set[Path] = set()
@@ -162,8 +161,15 @@ class Record:
         for status in Status:
             with contextlib.suppress(OSError):
                 at = (self.path / f"{_UNWRITTEN}{status.value}").stat().st_mtime
-                return JobEnded(status.value, at, _UNRECORDED)
+                return JobEnded(status.value, at, self._unrecorded(), JobLostError.__name__)
         return None
+
+    def _unrecorded(self) -> str:
+        return (
+            f"how the job ended could not be recorded, because its journal in {self.path} could not be written. "
+            f"Probably that disk was full. Before the next launch, free space there, or set {VARIABLE} to a folder on "
+            "another disk"
+        )
 
     def request_stop(self) -> None:
         """Requests that the job stop, by making `running` longer: a sparse file needs no room on a full disk."""

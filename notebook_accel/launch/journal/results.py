@@ -11,7 +11,7 @@ from notebook_accel.errors import JobLostError, LaunchError, StreamError
 from notebook_accel.events import AttemptStarted, Event, Failed, Returned, from_wire, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.journal.records import Record, is_private
+from notebook_accel.launch.journal.records import VARIABLE, Record, is_private
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 
@@ -38,7 +38,10 @@ class Results:
             state.returned = Returned()
         if self._error is None:
             return None, None
-        return None, LaunchError(f"all ranks returned, but their values could not be stored: {self._error}")
+        return None, LaunchError(
+            f"all ranks returned, but their values could not be stored in {self._path.parent}: {self._error}. Before "
+            f"the next launch, free space there, or set {VARIABLE} to a folder on another disk"
+        )
 
     def _add(self, rank: int | None, event: Event) -> None:
         header, blobs = to_wire(event)

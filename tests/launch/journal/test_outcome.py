@@ -117,7 +117,7 @@ def test_without_its_exception_an_error_has_a_stand_in(state: Path, job: Job) ->
     [
         (RankTimeoutError("too late"), RankTimeoutError),
         (LaunchError("no server"), LaunchError),
-        (MemoryError("no room"), RuntimeError),
+        (MemoryError("no room"), LaunchError),
     ],
 )
 def test_an_error_of_the_launch_keeps_its_class(job: Job, record: Record, error: Exception, cls: type) -> None:
@@ -180,4 +180,4 @@ def test_results_that_cannot_be_written_are_an_error_of_the_job(state: Path, job
         job.apply(rank, returned(rank))
     _, error = results.collect(job.ranks)
     assert isinstance(error, LaunchError)
-    assert "all ranks returned, but their values could not be stored: [Errno 2]" in str(error)
+    assert f"all ranks returned, but their values could not be stored in {state / 'missing'}: [Errno 2]" in str(error)
