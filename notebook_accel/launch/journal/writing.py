@@ -18,7 +18,6 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.log_files import LogFiles
-from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.reply_files import RankRequestHandler
@@ -26,6 +25,7 @@ from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system.owner import Owner
 
 FIRST_WRITE = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""

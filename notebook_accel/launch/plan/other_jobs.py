@@ -11,9 +11,9 @@ from notebook_accel.events import JobStarted
 from notebook_accel.hardware.cores import usable
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading, records
-from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system.owner import Owner
 
 _MOST = 3
 

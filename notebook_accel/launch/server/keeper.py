@@ -4,7 +4,8 @@
 
 Processes whose parent has ended are adopted by the nearest ancestor that adopts orphans. While the server lives, that
 is the server, which ends them with their group. If it is killed, it is the keeper. Once the kernel has ended, the
-keeper also has the server continue in case it was stopped (SIGSTOP), so that it notices.
+keeper also has the server continue in case it was stopped (SIGSTOP), so that it notices. If all three were killed at
+once, the next keeper ends what is left (`abandoned.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import signal
 import sys
 
+from notebook_accel.launch.server import abandoned
 from notebook_accel.launch.system import children, libc
 
 _AWAITED = {signal.SIGCHLD, signal.SIGCONT}
@@ -42,6 +44,7 @@ def _keep(server: int) -> None:
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     libc.signal_at_end_of_parent(signal.SIGCONT)
+    abandoned.kill()
     while children.reap():
         for pid in children.pids():
             with contextlib.suppress(ProcessLookupError):

@@ -20,7 +20,7 @@ from typing import Any
 
 from notebook_accel.launch.rank import main as rank_main
 from notebook_accel.launch.rank.main import RankStart
-from notebook_accel.launch.server import forking
+from notebook_accel.launch.server import abandoned, forking
 from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.start_methods import START_METHODS
 from notebook_accel.launch.server.store_link import StoreLink
@@ -150,7 +150,9 @@ class Server:
         """Kills all ranks and exits, because the kernel has ended."""
         for group in self._groups.values():
             group.kill()
-        self._kill_leftovers()
+        while killed := self._kill_leftovers():  # whose children this process adopts
+            for pid in killed:
+                os.waitpid(pid, 0)
         os._exit(0)
 
     def _handle(self, messages: list[Message], handle: Callable[[Message], None]) -> None:
@@ -254,6 +256,7 @@ class Server:
                 self._start(group, group.pending.pop(0))
 
     def _start(self, group: Group, message: Message) -> None:
+        message.header["env"].update(abandoned.mark(self._kernel))
         start = RankStart.from_message(message)
         self._warm_ranks.expect(len(group.pids) + 1)
         try:
@@ -296,16 +299,19 @@ class Server:
             elif not self._groups:
                 self._kill_leftovers()  # a process that a rank left behind may have left children of its own
 
-    def _kill_leftovers(self) -> None:
-        """Kills processes that ranks have left behind, once there is no rank that could own one."""
+    def _kill_leftovers(self) -> list[int]:
+        """Kills the children that ranks have left behind, once there is no rank that could own one; returns them."""
         if any(group.pids for group in self._groups.values()):
-            return
+            return []
+        killed = []
         own = {self._store.pid, *self._successors}
         for pid in children.pids():
             # Processes in this session belong to no rank: a store, a successor, or the successor of one that has ended.
             if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+        return killed
 
     # The next server
 

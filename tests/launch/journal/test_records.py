@@ -18,10 +18,10 @@ from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records, writing
-from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system.owner import Owner
 
 MAX_JOBS = 20
 

@@ -13,10 +13,10 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.system.owner import Owner
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.engines.server_connection import load_time
 from notebook_accel.launch.rank.rank import STACKS_SIGNAL
+from notebook_accel.launch.server import abandoned
 from tests.free_ports import free_port
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
@@ -193,6 +194,32 @@ def test_everything_ends_with_a_kernel_that_is_killed(name: str, stopped: bool) 
         assert len(started) >= 13  # the keeper, the server, the store, two ranks, and four descendants of each
         assert not outlive(started)
     finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("with_server", [False, True])
+def test_everything_ends_with_a_kernel_and_a_keeper_that_are_killed_at_once(with_server: bool) -> None:
+    """The server ends what is left; without it, nothing adopts that, and the next server's keeper ends it."""
+    environ = {**os.environ, engines.VARIABLE: "forkserver", "PYTHONPATH": str(Path(__file__).parents[3])}
+    with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, env=environ, text=True) as kernel:
+        assert kernel.stdout is not None
+        told = next(line for line in kernel.stdout if line.startswith("STARTED"))
+        child, server, started = json.loads(told.removeprefix("STARTED"))
+        killed = [kernel.pid, psutil.Process(server).ppid(), *([server] if with_server else [])]
+        for signum in (signal.SIGSTOP, signal.SIGKILL):  # stopped, so that none sees the end of another
+            for pid in killed:
+                os.kill(pid, signum)
+    mine = subprocess.Popen(["sleep", "1000"], env={**os.environ, **abandoned.mark(os.getpid())})
+    engine = ServerEngine("fork")
+    try:
+        if with_server:
+            server_of(engine)
+        assert not outlive(started)
+        assert mine.poll() is None  # its kernel lives
+    finally:
+        engine.close()
+        mine.kill()
+        mine.wait()
         os.kill(child, signal.SIGKILL)
 
 

@@ -11,12 +11,12 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.log_files import LogFiles
-from notebook_accel.launch.journal.owner import Owner
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.reply_files import rank_requester
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.stack_requests import stack_requester
+from notebook_accel.launch.system.owner import Owner
 
 
 class FollowedJob:

@@ -1,4 +1,4 @@
-"""Identifies the process that runs a job, and tells whether it still exists."""
+"""Identifies the process that runs a job or a server, and tells whether it still exists."""
 
 from __future__ import annotations
 
