@@ -27,7 +27,7 @@ def mark(kernel: int) -> dict[str, str]:
 
 
 def kill() -> None:
-    """Kills the abandoned processes of this user, and what they start meanwhile."""
+    """Kills the abandoned processes of this user, and those that they start in the meantime."""
     while [pid for pid in _processes() if _kill_if_abandoned(pid)]:
         pass
 
