@@ -44,7 +44,7 @@ class LaunchConfig:
 
     num_processes: Annotated[int | None, Setting(
         kinds.integer(1),
-        "The number of ranks: of all machines in the file and on the command line, otherwise of this machine. "
+        "The number of ranks: in a notebook without a cluster, on this machine; otherwise, on all machines together. "
         "Default: one per accelerator, or, without any, one per core, up to 4.",
         argument="num_processes",
         variable="NOTEBOOK_ACCEL_NUM_PROCESSES",
@@ -100,7 +100,7 @@ class LaunchConfig:
     parallelism: Mapping[str, Any] = field(default_factory=dict)
     """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`. Likewise."""
     env: Annotated[Mapping[str, str], Setting(
-        kinds.environment, "An environment variable for the ranks; may be given more than once.",
+        kinds.environment, "An environment variable for the ranks. Repeat it for several variables.",
         argument="env",
         magic=("--env",),
         key="env",

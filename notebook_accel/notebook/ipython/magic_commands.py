@@ -56,7 +56,7 @@ class MagicGroup(MagicCommand, click.Group):
         if args[0].startswith(_DASHES) and not ctx.resilient_parsing:
             ctx.fail(f"{args[0]!r} begins with a dash: write options with a hyphen, as in -n")
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            hint = did_you_mean(args[0], self.commands) or f"; it has {', '.join(self.commands)}, and options"
+            hint = did_you_mean(args[0], self.commands) or f"; choose one of {', '.join(self.commands)}"
             ctx.fail(f"there is no subcommand {args[0]!r}{hint}")
         return super().resolve_command(ctx, args)
 

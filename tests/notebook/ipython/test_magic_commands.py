@@ -70,7 +70,7 @@ def test_a_line_is_parsed_and_its_value_returned(line: str, value: object) -> No
         ("-n 1 --num_processes 2", "%m: -n is given twice"),
         ("--save=yes", "%m: Option '--save' does not take a value."),
         ("stpo", "%m: there is no subcommand 'stpo'; did you mean stop?"),
-        ("xyz", "there is no subcommand 'xyz'; it has stop, debug, and options"),
+        ("xyz", "there is no subcommand 'xyz'; choose one of stop, debug"),
         ("stop --now", "%m stop: there is no option --now; it takes no options"),
         ("debug", "%m debug: Missing argument 'RANK'."),
         ("--env 'A=b", "%m --env 'A=b: a quote is not closed"),
