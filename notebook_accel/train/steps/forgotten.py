@@ -1,4 +1,4 @@
-"""Warns at the first backward pass on several ranks about what was not prepared.
+"""Warns at the first backward pass on several ranks, or the first step, about what was not prepared.
 
 Nothing fails without `prepare`: each rank trains a model of its own, or all of them train on the same samples.
 """
@@ -6,6 +6,7 @@ Nothing fails without `prepare`: each rank trains a model of its own, or all of 
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +27,60 @@ from notebook_accel.train.strategies.base import Strategy
 
 _MOST_NODES = 100_000
 """The nodes of a graph that are searched for parameters, at most."""
+_NOT_USERS = ("torch", "notebook_accel")
 _TO_USER = 4
 """The `stacklevel` of the line that calls `backward`, which calls `FirstBackward.check`."""
+
+
+class _UnpreparedStep:
+    """Warns once if an optimizer steps where no Accelerator has prepared a model, nor run a backward pass.
+
+    So it notices a loop that calls `loss.backward()`.
+    """
+
+    def __init__(self) -> None:
+        self._hook: RemovableHandle | None = None
+
+    def watch(self, ranks: int) -> None:
+        """Checks the next step of any optimizer on so many ranks."""
+        self.stop()
+        self._ranks = ranks
+        self._hook = register_optimizer_step_pre_hook(self._on_step)
+
+    def stop(self) -> None:
+        """Checks no step."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._hook is None:
+            return
+        self.stop()
+        if not _is_distributed_otherwise(optimizer):
+            warnings.warn(
+                f"no model was prepared, so each of the {self._ranks} ranks trains a model of its own: pass the model, "
+                "the optimizer, and the loader to accelerator.prepare, and call accelerator.backward(loss)",
+                stacklevel=_level_of_user(),
+            )
+
+
+_unprepared_step = _UnpreparedStep()
+
+
+def _is_distributed_otherwise(optimizer: Optimizer) -> bool:
+    """Whether a model is wrapped by torch's own means, or its parameters are sharded."""
+    kinds = {type(parameter).__name__ for group in optimizer.param_groups for parameter in group["params"]}
+    wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
+    return "DTensor" in kinds or any(type(each).__name__ in wrappers for each in gc.get_objects())
+
+
+def _level_of_user() -> int:
+    """The `stacklevel`, for a warning of the caller, of the next line that is neither torch's nor of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_USERS:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class FirstBackward:
@@ -36,6 +89,8 @@ class FirstBackward:
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
         self._ranks = strategy.data_ranks[1]
+        if self._ranks > 1:
+            _unprepared_step.watch(self._ranks)
         self._unused: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
         """Prepared models whose forward pass has not run, with the hooks that notice it."""
         self._steps: RemovableHandle | None = None
@@ -46,6 +101,7 @@ class FirstBackward:
 
     def add(self, model: nn.Module) -> None:
         """Watches whether the forward pass of a prepared model runs."""
+        _unprepared_step.stop()
         if self._strategy.keeps_parameters and not compiling.is_compiled(model):  # a hook would have it compiled again
             self._unused[model] = model.register_forward_pre_hook(lambda used, _: self._forget(used))
 
@@ -69,6 +125,7 @@ class FirstBackward:
             optimizers: The optimizers that prepared ones wrap.
             loaders: The prepared loaders.
         """
+        _unprepared_step.stop()
         if self._steps is not None:
             self._steps.remove()
             return False

@@ -162,6 +162,39 @@ def test_what_was_not_prepared_is_said_once_with_the_line(found: Cases, name: st
     assert found[name] == [[(text, line)]] * 2
 
 
+def plain(model: nn.Module, scheduled: bool = False) -> list[tuple[str, str]]:
+    """The warnings of a loop that calls `loss.backward()`, each with the code of its line."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if scheduled:
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            model(torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+    with open(__file__) as file:
+        lines = file.read().splitlines()
+    ours = [each for each in found if "accelerator.prepare" in str(each.message)]
+    return [(str(each.message).partition(":")[0], lines[each.lineno - 1].strip()) for each in ours]
+
+
+def plain_loops() -> list[list[tuple[str, str]]]:
+    Accelerator()
+    first = plain(nn.Linear(3, 1))
+    Accelerator()
+    scheduled = plain(nn.Linear(3, 1), scheduled=True)
+    accelerator = Accelerator()
+    prepared = plain(accelerator.prepare(nn.Linear(3, 1)))
+    Accelerator()
+    return [first, scheduled, prepared, plain(nn.parallel.DistributedDataParallel(nn.Linear(3, 1)))]
+
+
+def test_a_loop_without_prepare_is_said_at_its_first_step_too() -> None:
+    said = [(f"no model was prepared, {OWN_MODELS}", "optimizer.step()")]
+    (found,) = set(map(str, Cases({"plain": (plain_loops,)})["plain"]))
+    assert found == str([said, said, [], []])
+
+
 def test_a_single_rank_needs_no_prepare() -> None:
     assert warned(parts) == []
 

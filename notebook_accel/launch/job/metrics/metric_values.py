@@ -103,7 +103,10 @@ class Values:
     @property
     def finite_mean(self) -> float:
         """The mean of the finite values; NaN if there are none."""
-        return self.total / self.count if self.count else math.nan
+        if not self.count:
+            return math.nan
+        # Within the values, so that rounding doesn't make a constant metric look as if it changed.
+        return min(max(self.total / self.count, _drawable(self.low)), _drawable(self.high))
 
     @property
     def is_finite(self) -> bool:

@@ -92,3 +92,10 @@ def test_reading_stops_at_its_deadline_and_continues_where_it_was() -> None:
 
 def test_bins_keep_their_width_while_a_run_grows() -> None:
     assert [width_of(0, high, 100) for high in (99, 150, 199, 250, 1000)] == [1, 2, 2, 4, 16]
+
+
+def test_equal_values_are_drawn_flat() -> None:
+    """The sum of three times 0.1 is not 0.3."""
+    series = read((0, packed(*((step, 0.1) for step in range(99)))))
+    for width in (3, 11):
+        assert {values.finite_mean for values in series.binned(0, 98, width)[0].values()} == {0.1}
