@@ -68,7 +68,8 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     if state.use_distributed:
         state.compare_calls(f"reduce(reduction={reduction!r})", tensor)
     if reduction == "none" or not state.use_distributed:
-        reduced = tree.recursively_apply(torch.Tensor.clone, tensor, error_on_other_type=True)
+        tree.tensors(tensor, "reduce")  # refuses other leaves
+        reduced = tree.recursively_apply(torch.Tensor.clone, tensor)
     else:
         maximum = reduction == "max"
 
@@ -239,8 +240,7 @@ def _exchange_checked(
         combine: Computes a result from this rank's leaf and those of all ranks, if they travelled with the shapes.
         collective: Computes a result by a collective for each leaf, if they did not.
     """
-    leaves: list[torch.Tensor] = []
-    tree.recursively_apply(lambda leaf: leaves.append(leaf.detach()), data, error_on_other_type=True)
+    leaves = [leaf.detach() for leaf in tree.tensors(data, operation)]
     head = f"{operation} {', '.join(map(collective_check.describe, leaves))}"
     if PartialState().exchange.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None

@@ -85,10 +85,7 @@ def recursively_apply(
             return func(value, *args, **kwargs)
         new = with_children(value, visit)
         if new is None and error_on_other_type:
-            raise TypeError(
-                f"{getattr(func, '__name__', func)} takes tensors, and lists, tuples, mappings and dataclasses of "
-                f"tensors; found a {type(value).__name__}"
-            )
+            raise TypeError(_other_leaf(getattr(func, "__name__", func), value))
         return value if new is None else new
 
     return visit(None, data)
@@ -135,6 +132,25 @@ def leaves(data: Any, test_type: Callable[[Any], bool] = is_torch_tensor) -> lis
     if test_type(data):
         return [data]
     return [leaf for child in _children(data) or () for leaf in leaves(child, test_type)]
+
+
+def tensors(data: Any, operation: str) -> list[torch.Tensor]:
+    """The leaves, in order, for an operation that takes only tensors.
+
+    Raises:
+        TypeError: There is another leaf; the message names the operation.
+    """
+    found = leaves(data, lambda value: _children(value) is None)
+    for leaf in found:
+        if not isinstance(leaf, torch.Tensor):
+            advice = "pass torch.tensor(value) for a number, or call gather_object for other objects"
+            raise TypeError(f"{_other_leaf(operation, leaf)}: {advice}")
+    return found
+
+
+def _other_leaf(operation: Any, leaf: Any) -> str:
+    kinds = "tensors, and lists, tuples, mappings, and dataclasses of tensors"
+    return f"{operation} takes {kinds}; found a {type(leaf).__name__}"
 
 
 def _children(node: Any) -> Collection[Any] | None:

@@ -96,6 +96,13 @@ def test_what_is_no_tensor_is_left_alone_or_refused() -> None:
         tree.concatenate([["a"], ["b"]])
 
 
+def test_an_operation_on_tensors_is_named_if_it_gets_something_else() -> None:
+    assert tree.tensors({"a": [ONE], "b": (ONE, ONE)}, "gather") == [ONE, ONE, ONE]
+    for other in (1.5, [ONE, None], {"a": (ONE, "text")}):
+        with pytest.raises(TypeError, match=r"^gather takes tensors, .*; found a (float|NoneType|str): pass torch"):
+            tree.tensors(other, "gather")
+
+
 def test_a_single_tree_is_joined_with_nothing() -> None:
     assert tree.concatenate(["a"]) == "a"
     assert tree.concatenate([{"a": torch.ones(2), "b": "text"}])["b"] == "text"
