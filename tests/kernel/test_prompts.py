@@ -86,3 +86,13 @@ def test_a_question_of_a_launch_can_be_interrupted(notebook: Notebook):
     notebook.interrupt()
     notebook.finish(cell)
     assert cell.error == "KeyboardInterrupt"
+
+
+def test_stop_in_the_panel_ends_a_question(notebook: Notebook):
+    cell = notebook.begin("set_view('widget')\nnotebook_launcher(lambda: input('well? '), num_processes=2)")
+    next_prompt(notebook)
+    notebook.wait_until(lambda: bool(cell.widgets), 20)
+    notebook.say_while_busy(cell.widgets[0], {"cmd": "stop", "click": 1})
+    notebook.finish(cell)
+    notebook.check("set_view(None)")
+    assert cell.error == "KeyboardInterrupt"
