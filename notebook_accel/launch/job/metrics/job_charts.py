@@ -53,6 +53,7 @@ def draw(chart: Chart, running: Collection[int], most: int) -> Drawing:
     return Drawing(
         name=chart.name,
         by_step=chart.by_step,
+        ranks=chart.ranks,
         points=chart.points(bins),
         marks=[mark for values in bins for mark in values.marks()],
         bins=bins,
@@ -73,6 +74,7 @@ class Drawing:
 
     name: str
     by_step: bool
+    ranks: int
     points: list[Spread]
     marks: list[Mark]
     bins: list[Values]

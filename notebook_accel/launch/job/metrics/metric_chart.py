@@ -74,6 +74,11 @@ class Chart:
     def __post_init__(self) -> None:
         self._sign = better(self.name)
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that have reported the metric."""
+        return len(self._positions)
+
     def add(self, rank: int, step: int | None, at: float, value: float) -> None:
         """Adds a report of a rank."""
         position = self._positions.get(rank)

@@ -17,9 +17,9 @@ class MetricText:
     """The facts about one metric, as every view states them."""
 
     now: str
-    """The last value, as it was reported; with several ranks, the mean of their values at the last step."""
+    """The last value, as it was reported; the mean if there are several at the last step."""
     range: str
-    """`0.2 to 0.4 over ranks` at that step; empty if the ranks agree."""
+    """`0.2 to 0.4 over ranks` at that step, or `over 8 reports` if a rank has made several; empty if they agree."""
     facts: list[str]
     """`last at step 1000`, and `best 0.12 at step 400`, and so on."""
 
@@ -35,7 +35,8 @@ def metric_text(drawing: Drawing) -> MetricText:
     if first is None or last is None:
         return MetricText("…", "", [])
     low, high = value(last.low), value(last.high)
-    spread = f"{low} to {high} over ranks" if last.low < last.high and low != high else ""
+    over = "ranks" if last.count <= drawing.ranks else f"{last.count} reports"
+    spread = f"{low} to {high} over {over}" if last.low < last.high and low != high else ""
     facts = [f"last {_at(drawing, last.last)}"]
     if first.first != last.last:
         facts.append(f"first {_stated(drawing, Place(first.mean, first.first))}")

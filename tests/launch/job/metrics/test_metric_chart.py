@@ -41,6 +41,13 @@ def test_ranks_are_compared_at_the_same_step() -> None:
     assert (text.now, text.range, text.facts[0]) == ("8.25", "8 to 8.5 over ranks", "last at step 2")
 
 
+def test_a_range_over_several_reports_of_a_rank_is_not_said_to_be_over_ranks() -> None:
+    """As where a loop passes the number of the epoch as the step of each batch."""
+    epoch = [(0, 3.0), (0, 1.0), (0, 2.0)]
+    assert metric_text(drawn(a_job(epoch))).range == "1 to 3 over 3 reports"
+    assert metric_text(drawn(a_job(epoch, epoch))).range == "1 to 3 over 6 reports"
+
+
 def test_the_end_of_a_line_is_where_every_rank_is() -> None:
     """While rank 0 is ahead, the mean over the ranks that are at its step would be its own value."""
     job = a_job([(step, 0.0) for step in range(10)], [(step, 1.0) for step in range(4)])
