@@ -100,7 +100,7 @@ CRASHES = [
         """,
         r"both ranks were killed by SIGSEGV",
         None,
-        also=("MB at most",),
+        also=("MB at ",),
     ),
     Crash(
         "a kill from outside",
@@ -116,7 +116,7 @@ CRASHES = [
         """,
         r"rank 0 of 2 was killed by SIGKILL",
         None,
-        also=("MB at most", "Its memory over "),
+        also=("MB at ", "Its memory over "),
     ),
     Crash(
         "an abort in C",
