@@ -111,6 +111,12 @@ class Server:
         nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": spec}), notebook)
         return notebook
 
+    def add_kernel(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Adds a kernel beside those that the server began with."""
+        folder = self._home / "path" / "kernels" / name
+        folder.mkdir(parents=True)
+        (folder / "kernel.json").write_text(json.dumps(spec))
+
     def address(self, notebook: Path) -> str:
         """Where a browser opens a notebook of `root`."""
         path = notebook.relative_to(self.root)

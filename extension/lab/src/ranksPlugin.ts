@@ -6,6 +6,7 @@ import { runsOnRanks, toggled } from "./cellSource";
 import { CellsMode } from "./cellsMode";
 import { CATEGORY, TOGGLE_ACCELERATE } from "./commands";
 import { ranksIcon } from "./icons";
+import { isPython } from "./insertCell";
 import { RanksControl } from "./ranksControl";
 
 const plugin: JupyterFrontEndPlugin<void> = {
@@ -23,6 +24,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     toolbars?.addFactory<NotebookPanel>("Notebook", "notebook-accel-ranks", control);
     const activeCode = () => {
       const model = notebooks.activeCell?.model;
+      if (!isPython(notebooks.currentWidget?.content.model?.defaultKernelLanguage)) return undefined;
       return model?.type === "code" ? model.sharedModel : undefined;
     };
     app.commands.addCommand(TOGGLE_ACCELERATE, {
@@ -42,7 +44,9 @@ const plugin: JupyterFrontEndPlugin<void> = {
         app.commands.notifyCommandChanged(TOGGLE_ACCELERATE);
       },
     });
-    notebooks.activeCellChanged.connect(() => app.commands.notifyCommandChanged(TOGGLE_ACCELERATE));
+    const notify = () => app.commands.notifyCommandChanged(TOGGLE_ACCELERATE);
+    notebooks.activeCellChanged.connect(notify);
+    notebooks.widgetAdded.connect((_, panel) => panel.context.model.metadataChanged.connect(notify)); // has the language
     palette?.addItem({ command: TOGGLE_ACCELERATE, category: CATEGORY });
   },
 };
