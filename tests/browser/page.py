@@ -151,6 +151,10 @@ class Page:
         """Waits until no job is recorded as running."""
         wait_until(lambda: not self._server.running_jobs())
 
+    def wait_for_layout(self, text: str) -> None:
+        """Waits until the front end has stored where its tabs are, and a text is part of it."""
+        wait_until(lambda: text in self._server.layouts())
+
     def leave(self) -> None:
         """Is none of the tab's any more."""
         self.tab.remove_listener("pageerror", self._on_error)

@@ -144,6 +144,10 @@ class Server:
         """The files that exist while a job of this server's kernels runs."""
         return list(self._home.glob("**/jobs/*/running"))
 
+    def layouts(self) -> str:
+        """Where the front end's tabs are, as it has stored it."""
+        return "".join(file.read_text() for file in (self._home / "workspaces").iterdir())
+
     def end_kernels(self) -> None:
         for kernel in self.ask("GET", "kernels"):
             self.ask("DELETE", f"kernels/{kernel['id']}")

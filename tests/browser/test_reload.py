@@ -79,3 +79,21 @@ def test_a_job_that_its_cell_waits_for_is_shown_again_after_the_page_was_loaded_
     # Those that came before the page was loaded again too, in the file but once.
     text = "".join(each.get("text", "") for each in written)
     assert text.splitlines()[:2] == ["[0-1] after epoch 0", "[0-1] after epoch 1"]
+
+
+def test_the_tab_of_a_job_is_back_and_live_after_the_page_was_loaded_again(own_page: Page) -> None:
+    """Long: the front end is loaded twice."""
+    own_page.run(TRAIN)
+    own_page.run("job = notebook_launcher(train, num_processes=4, device='cpu', block=False)")
+    own_page.tab.locator("#jp-main-statusbar .na-lab-running").click()
+    tab = own_page.tab.locator(".na-lab-job-tab")
+    expect(tab).to_contain_text("train()")
+    own_page.wait_for_layout("notebook-accel-jobs:")
+    own_page.reload()
+    expect(tab).to_contain_text("train()")
+    expect(tab.locator(".na-cell, .na-row").first).to_be_visible()
+    own_page.open_gate("epoch 0")
+    expect(tab).to_contain_text("33%")
+    own_page.screenshot("restored")
+    own_page.evaluate("window.jupyterapp.commands.execute('notebook-accel:stop')")
+    expect(tab).to_contain_text("cancelled")
