@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from notebook_accel import rank_local
+
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to
 # look further.
 settings.register_profile("steady", deadline=None, derandomize=True, database=None, max_examples=50)
@@ -71,6 +73,16 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_rank_state() -> Iterator[None]:
+    """What a test that trains in this process leaves, such as the clock of its steps, is none of the next one's."""
+    space = rank_local.space()
+    before = dict(space)
+    yield
+    space.clear()
+    space.update(before)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
