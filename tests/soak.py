@@ -32,6 +32,12 @@ _KEEP = 2
 _EXIT_TIMEOUT = 30.0
 """Seconds in which everything ends that belongs to a driver that was killed."""
 _ANSWER_TIMEOUT = 180.0
+_LOOK = """
+from notebook_accel import attach
+job = attach()
+print(job, job.stacks(), sep="\\n")
+"""
+"""Prints the state of the job that runs, and where its ranks are."""
 _MOST_DELAY = 0.8
 """A kill comes at most so many seconds after the first step of an attempt."""
 
@@ -168,7 +174,7 @@ class Soak:
         before = {each.name for each in pids.iterdir()}
         driver.stdin.write(f"{folder}\t{pids}\t{self._random.choice((0, 2))}\n")
         driver.stdin.flush()
-        self._last_kills = 0
+        self._last_kills, self._last_victim = 0, "nothing"
         if kills and self._wait_for_training(driver, pids, before):
             self._last_kills = self._kill(driver, Path(folder), pids)
         return self._answer(driver)
@@ -200,6 +206,7 @@ class Soak:
         is_saving = _is_saving(folder)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+            self._last_victim = f"{name} {pid}"
             self.report.kills[name] += 1
             self.report.while_saving[name] += is_saving
             if pid == driver.pid:
@@ -254,6 +261,11 @@ class Soak:
 
     def _give_up(self) -> None:
         """Kills everything that runs without an answer, or keeps the pipe of a driver that was killed."""
+        look = [sys.executable, "-c", _LOOK]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            seen = subprocess.run(look, env=self._environ, capture_output=True, text=True, timeout=60, check=False)
+            state = seen.stdout + seen.stderr
+            self.report.problems.append(f"no answer after the end of {self._last_victim}:\n{state}")
         for process in self._marked():
             with contextlib.suppress(psutil.Error):
                 self.report.problems.append(f"no answer while this runs: {process.pid} {' '.join(process.cmdline())}")
