@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.page import Page
 
+JOB_ID = re.compile(r"^\s*[0-9a-f]{6}\s*$")
 TRAIN = """
 def train():
     for epoch in tqdm(range(3), desc="epoch"):
@@ -84,11 +86,12 @@ def test_a_job_that_its_cell_waits_for_is_shown_again_after_the_page_was_loaded_
 def test_the_tab_of_a_job_is_back_and_live_after_the_page_was_loaded_again(own_page: Page) -> None:
     """Long: the front end is loaded twice."""
     own_page.run(TRAIN)
-    own_page.run("job = notebook_launcher(train, num_processes=4, device='cpu', block=False)")
+    cell = own_page.run("job = notebook_launcher(train, num_processes=4, device='cpu', block=False); print(job.id)")
+    job = cell.output.get_by_text(JOB_ID).first.inner_text().strip()
     own_page.tab.locator("#jp-main-statusbar .na-lab-running").click()
     tab = own_page.tab.locator(".na-lab-job-tab")
     expect(tab).to_contain_text("train()")
-    own_page.wait_for_layout("notebook-accel-jobs:")
+    own_page.wait_for_layout(f"notebook-accel-jobs:{job}")
     own_page.reload()
     expect(tab).to_contain_text("train()")
     expect(tab.locator(".na-cell, .na-row").first).to_be_visible()

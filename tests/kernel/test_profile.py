@@ -57,6 +57,7 @@ def steps_in_own_profile(begin, end):
     print("begun")
     while not os.path.exists(begin):
         step()
+        time.sleep(0.001)  # the thousand steps that are asked for take longer than it takes until then
     with profile() as found:
         print("profiling")
         while not os.path.exists(end):

@@ -8,7 +8,6 @@
     log_files.py      ─ every line that the ranks have written; see `launch/job/logs/`
     reading.py        ─ reads a journal, and follows it while it grows
     recorded/         ─ a job as its journal has it
-    owner.py          ─ identifies the process that runs a job, and tells whether it still exists
     results.py        ─ what the ranks of a detached job returned or raised, as they sent it
     outcome.py        ─ the result of a job that ran in another process, made from these
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints

@@ -16,6 +16,8 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import Head
+from notebook_accel.launch.journal.private_files import open_private
+from notebook_accel.launch.system.owner import Owner
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
 KEEPALIVE_INTERVAL = 20.0
@@ -74,6 +76,11 @@ class Record:
         return self.path / "running"
 
     @property
+    def owner(self) -> Path:
+        """A file that names the process that runs the job, in a form that every version of this package can read."""
+        return self.path / "owner"
+
+    @property
     def stack_requests(self) -> Path:
         """A file whose length is the number of requests for stacks."""
         return self.path / "asked"
@@ -124,12 +131,10 @@ class Record:
         except FileNotFoundError:
             return False
         try:
-            owner = self.head().owner
-        except JobLostError:  # it is just being created, or is of another version
-            owner = None
-        if owner is not None and owner.is_local:
-            return owner.is_alive()
-        return time.time() - last_keepalive < _ABANDONED_AFTER
+            owner = Owner.parse(self.owner.read_text())
+        except (OSError, ValueError):  # the disk was full
+            return time.time() - last_keepalive < _ABANDONED_AFTER
+        return owner.is_alive() if owner.is_local else time.time() - last_keepalive < _ABANDONED_AFTER
 
     def last_written(self) -> float:
         """When its journal was last written."""
@@ -138,8 +143,11 @@ class Record:
         except OSError:
             return time.time()
 
-    def mark_running(self) -> None:
-        """Creates the `running` file."""
+    def mark_running(self, owner: Owner) -> None:
+        """Creates the `running` file, and the one that names the process that runs the job."""
+        with contextlib.suppress(OSError):  # a full disk allows empty files alone
+            with open(self.owner, "w", opener=open_private) as file:
+                file.write(str(owner))
         os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
 
     def mark_ended(self, unwritten: str = "") -> None:

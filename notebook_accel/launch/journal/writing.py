@@ -90,7 +90,7 @@ class Journal:
         self._reports = ReportFile(self._record.reports)
         self._log = LogFiles(self._record.path)
         try:
-            self._record.mark_running()
+            self._record.mark_running(self._head.owner)
             self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
         except OSError:
             self._record.remove()

@@ -22,8 +22,7 @@ def mark(kernel: int) -> dict[str, str]:
     """What to add to the environment of the ranks of a kernel, which must exist."""
     if sys.platform != "linux":
         return {}
-    owner = Owner.of(kernel)
-    return {VARIABLE: f"{owner.pid} {owner.began} {owner.system}"}
+    return {VARIABLE: str(Owner.of(kernel))}
 
 
 def kill() -> None:
@@ -59,6 +58,5 @@ def _kill_if_abandoned(pid: int) -> bool:
 
 
 def _has_ended(value: str) -> bool:
-    pid, began, system = value.split(" ", 2)
-    owner = Owner(int(pid), int(began), system)
+    owner = Owner.parse(value)
     return owner.is_local and not owner.is_alive()

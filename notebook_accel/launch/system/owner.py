@@ -30,6 +30,19 @@ class Owner:
         assert began is not None, f"there is no process {pid}"
         return Owner(pid, began, _system())
 
+    @classmethod
+    def parse(cls, text: str) -> Owner:
+        """The process whose `str()` this is.
+
+        Raises:
+            ValueError: The text is no such string.
+        """
+        pid, began, system = text.split(" ", 2)
+        return cls(int(pid), int(began), system)
+
+    def __str__(self) -> str:
+        return f"{self.pid} {self.began} {self.system}"
+
     @property
     def is_local(self) -> bool:
         """Whether it is of this system. Whether a process of another one exists cannot be known here."""

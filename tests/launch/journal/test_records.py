@@ -173,16 +173,21 @@ def test_a_job_on_another_machine_runs_while_it_gives_signs(state: Path, monkeyp
     assert not record.is_running()
 
 
+def test_a_job_of_another_version_runs_as_long_as_its_process(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, over = recorded(ended=False), another(monkeypatch, pid=ended_process())
+    for record in (running, over):
+        record.journal.write_text('{"format":0}\n')
+    assert (running.may_run(), over.may_run()) == (True, False)
+
+
 @pytest.mark.parametrize(("hours", "kept"), [(0, True), (23, True), (25, False)])
 def test_a_job_that_nothing_is_known_of_is_kept_for_a_day(
     state: Path, monkeypatch: pytest.MonkeyPatch, hours: int, kept: bool
 ) -> None:
-    """On another machine, by another version of this package, or not written yet."""
-    elsewhere = another(monkeypatch, system="elsewhere")
-    foreign, begun = recorded(at=1, ended=False), recorded(at=2, ended=False)
-    foreign.journal.write_text('{"format":0}\n')
-    begun.journal.unlink()
-    found = [elsewhere, foreign, begun]
+    """On another machine, or begun where the disk had no room for the name of its process."""
+    elsewhere, begun = another(monkeypatch, system="elsewhere"), recorded(at=2, ended=False)
+    begun.owner.write_bytes(b"")
+    found = [elsewhere, begun]
     for record in found:
         os.utime(record.running, (time.time() - hours * 3600,) * 2)
     assert prune() == (found if kept else [])
