@@ -145,9 +145,9 @@ class Record:
 
     def mark_running(self, owner: Owner) -> None:
         """Creates the `running` file, and the one that names the process that runs the job."""
-        with contextlib.suppress(OSError):  # a full disk allows empty files alone
-            with open(self.owner, "w", opener=open_private) as file:
-                file.write(str(owner))
+        # A full disk allows empty files alone.
+        with contextlib.suppress(OSError), open(self.owner, "w", opener=open_private) as file:
+            file.write(str(owner))
         os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
 
     def mark_ended(self, unwritten: str = "") -> None:

@@ -35,7 +35,7 @@ class Owner:
         """The process whose `str()` this is.
 
         Raises:
-            ValueError: The text is no such string.
+            ValueError: The text is not one.
         """
         pid, began, system = text.split(" ", 2)
         return cls(int(pid), int(began), system)
