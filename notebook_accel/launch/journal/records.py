@@ -133,8 +133,10 @@ class Record:
         try:
             owner = Owner.parse(self.owner.read_text())
         except (OSError, ValueError):  # the disk was full
-            return time.time() - last_keepalive < _ABANDONED_AFTER
-        return owner.is_alive() if owner.is_local else time.time() - last_keepalive < _ABANDONED_AFTER
+            owner = None
+        if owner is not None and owner.is_local:
+            return owner.is_alive()
+        return time.time() - last_keepalive < _ABANDONED_AFTER
 
     def last_written(self) -> float:
         """When its journal was last written."""
