@@ -20,6 +20,9 @@ settings.load_profile("steady")
 # small operation: training on one rank then takes five times the processor time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Images of containers set it. A `print` is then two writes, and lines of ranks that share a pipe can mix.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # What a shell script runs in the background ignores interrupts, and so would the kernels and ranks of these tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -80,7 +80,8 @@ def drive() -> None:
             answer = "done " + ",".join(sorted(set(found)))
         except NotebookAccelError as error:
             answer = f"failed {type(error).__name__}: {str(error).splitlines()[0]}"
-        print(f"answer {answer}", flush=True)  # ranks write to the same pipe
+        sys.stdout.write(f"answer {answer}\n")  # in one write: ranks have the same pipe
+        sys.stdout.flush()
 
 
 def _preload() -> None:

@@ -1,6 +1,8 @@
 """Merging weights, opening the lab, and checking a machine."""
 
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,3 +128,23 @@ def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path, monkeypatch: p
     (found,) = probes.torch_and_devices(2)
     assert found.grade == "wrong"
     assert "libcudart.so is missing" in found.text
+
+
+def test_two_ranks_of_the_script_that_is_tried_cannot_mix_their_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write is a message of its own here, as two ranks' writes can follow each other in any order."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")  # as the images of many containers do
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, there:
+        environ = {**os.environ, "RANK": "12"}
+        subprocess.run([sys.executable, "-c", probes._SCRIPT], stdout=there, env=environ, check=True)
+        assert here.recv(100) == b"12\n"
+
+
+def test_ranks_that_print_something_else_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 0\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (found,) = probes.elastic(2)
+    assert found.grade == "wrong"
+    assert "its 2 ranks, which print their numbers, print '0\\n'" in found.text

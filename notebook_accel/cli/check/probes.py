@@ -21,6 +21,8 @@ from notebook_accel.launch.job.text import duration, size
 _WARM = 1.0
 """Seconds above which a warm launch is slow; usually it takes a tenth of that."""
 _ELASTIC_TIMEOUT = 120.0
+_SCRIPT = "import os, sys\nsys.stdout.write(os.environ.get('RANK', '0') + '\\n')"
+"""Prints the rank in one write. With PYTHONUNBUFFERED, which images set, `print` makes two, and lines can mix."""
 _BANDWIDTH = {"gloo": 50e6, "nccl": 1e9}
 """Bytes a second below which communication between ranks is slow."""
 _ERRORS = {"bfloat16": 0.03, "float16": 0.01}
@@ -154,7 +156,7 @@ def elastic(ranks: int) -> Iterator[Finding]:
     """Checks that `notebook-accel launch` can also start ranks, through torch's launcher."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
-        script.write_text("import os\nprint(os.environ.get('RANK', 0))")
+        script.write_text(_SCRIPT)
         command = [sys.executable, "-m", "notebook_accel", "launch", "--quiet", f"--num_processes={ranks}", str(script)]
         began = time.perf_counter()
         try:
@@ -163,9 +165,14 @@ def elastic(ranks: int) -> Iterator[Finding]:
             advice = "the rendezvous may have failed: check the host's name, proxies and firewalls"
             yield Finding("script", "wrong", f"no rank ran within {_ELASTIC_TIMEOUT:.0f} s", advice)
             return
-    if done.returncode or sorted(done.stdout.split()) != sorted(map(str, range(ranks))):
+    advice = "try it with your own script and --debug"
+    if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        yield Finding("script", "wrong", f"torch's launcher fails: {last}", "try it with your own script and --debug")
+        yield Finding("script", "wrong", f"torch's launcher fails: {last}", advice)
+        return
+    if sorted(done.stdout.split()) != sorted(map(str, range(ranks))):
+        text = f"torch's launcher succeeds, but its {ranks} ranks, which print their numbers, print {done.stdout!r}"
+        yield Finding("script", "wrong", text, advice)
         return
     took = time.perf_counter() - began
     yield Finding("script", "ok", f"{ranks} ranks by torch's launcher in {duration(took)}")
