@@ -15,6 +15,7 @@ import contextlib
 import gc
 import sys
 import threading
+import traceback
 
 from notebook_accel.launch.system import process_setup
 
@@ -30,13 +31,23 @@ def finish(*, wait: bool) -> None:
     """
     if wait:
         _destroy_device_group()
-        threading._shutdown()  # type: ignore[attr-defined]
+        _join_threads()
     # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds, because its
     # queues are closed before it can notify them. Otherwise, multiprocessing's exit handler ends them.
     gc.disable()
     atexit._run_exitfuncs()
     process_setup.flush()
     flush_files()
+
+
+def _join_threads() -> None:
+    """Waits for threads that are not daemons. An exception, such as an interrupt, ends only the wait, as in Python."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+    except BaseException as error:
+        with contextlib.suppress(Exception):
+            sys.stderr.write(f"Exception ignored in: {threading!r}\n")
+            traceback.print_exception(error)
 
 
 def has_process_group() -> bool:

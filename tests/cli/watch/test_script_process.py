@@ -23,8 +23,12 @@ class Last:
     def __del__(self, write=os.write):
         write(1, b"finalizer ")
 
-def after_main(main=threading.main_thread()):
-    main.join()
+# Not `main_thread().join()`: while that holds the main thread's lock, an exit that begins fails.
+exiting = threading.Event()
+threading._register_atexit(exiting.set)
+
+def after_main():
+    exiting.wait()
     os.write(1, b"thread ")
 
 def child(gate, opening):
@@ -114,6 +118,22 @@ def test_a_script_without_a_group_is_left_to_python(tmp_path: Path) -> None:
         "import sys\nclass Last:\n    def __del__(self, sys=sys): print(sys.is_finalizing())\nlast = Last()"
     )
     assert run(script, tmp_path / "rank", wrapper.__file__).stdout == run(script, tmp_path / "python").stdout
+
+
+def test_an_interrupt_while_threads_are_awaited_ends_only_the_wait(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"{REGISTERED}    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    threading._register_atexit(lambda: signal.raise_signal(signal.SIGINT))\n"
+        "    sys.exit(7)\n"
+    )
+    for name, command in {"python": (), "rank": (wrapper.__file__,)}.items():
+        done = run(script, tmp_path / name, *command)
+        assert done.returncode == 7
+        assert "<module 'threading' from " in done.stderr
+        assert done.stderr.rstrip(": \n").endswith("KeyboardInterrupt")
+        assert {"handler", "child", "text"} <= set(done.stdout.split())
+    assert (tmp_path / "rank" / "file").read_text() == "text "
 
 
 # Rank 0's last exit handler keeps Python's lock while rank 1 completes the collective, so that torch's thread waits for
