@@ -33,7 +33,7 @@ from notebook_accel.launch.rank import disconnect, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.exceptions import exception_events
-from notebook_accel.launch.system import memory_file
+from notebook_accel.launch.system import memory_file, process_setup
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
@@ -149,9 +149,7 @@ class Rank:
         if self._isolated:
             interrupts.ignore()
         self._channel_thread.on_call_end()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
-                stream.flush()
+        process_setup.flush()
         self._channel_thread.failed = isinstance(outcome, Failed)
         self._channel_thread.emit(outcome, at_once=not self._isolated)
         if self._isolated:

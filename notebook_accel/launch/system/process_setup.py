@@ -41,10 +41,10 @@ def initialize(parent: int) -> None:
 
 def flush() -> None:
     """Flushes the buffers of Python and C."""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        libc.flush()
+    streams: tuple[Any, ...] = (sys.stdout, sys.stderr, libc)
+    for stream in streams:
+        with contextlib.suppress(Exception):  # it is closed, or `None`
+            stream.flush()
 
 
 def set_environment(environment: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 """What every engine does, and what an engine does whose ranks are processes."""
 
+import ctypes
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -473,6 +475,19 @@ def test_output_of_any_size_is_captured(isolated: Engine) -> None:
         assert [len(group.output[rank, "out"]) for rank in range(2)] == [5_000_001] * 2
 
 
+@pytest.fixture
+def buffered_c_output() -> Iterator[None]:
+    """C's standard output is buffered here, as in a kernel, also where PYTHONUNBUFFERED is set."""
+    libc = ctypes.CDLL(None)
+    stdout = ctypes.c_void_p.in_dll(libc, "__stdoutp" if sys.platform == "darwin" else "stdout")
+    fully_buffered, unbuffered = 0, 2
+    buffer = ctypes.create_string_buffer(4096)
+    libc.setvbuf(stdout, buffer, fully_buffered, len(buffer))
+    yield
+    libc.setvbuf(stdout, None, unbuffered, 0)
+
+
+@pytest.mark.usefixtures("buffered_c_output")
 def test_output_of_a_rank_that_is_no_process_is_the_kernels(engine: Engine, capfd: pytest.CaptureFixture[str]) -> None:
     if engine.isolated:
         pytest.skip(f"ranks of the {engine.name} engine have output of their own")

@@ -26,6 +26,7 @@ from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
 HOST = "127.0.0.1"
 PATIENCE = datetime.timedelta(seconds=30)
 pytestmark = pytest.mark.skipif(not is_known(), reason="this system does not report who owns a socket")
+needs_guard = pytest.mark.skipif(not store_guard.is_available(), reason="this system lets only root filter packets")
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 
 WRITE = """
@@ -138,6 +139,7 @@ def test_a_system_that_refuses_socket_filters_has_stores_without_a_guard(monkeyp
         store_guard.is_available.cache_clear()
 
 
+@needs_guard
 def test_the_store_itself_cannot_be_reached(hosted: Hosted) -> None:
     listening = {each.laddr for each in psutil.Process().net_connections("tcp") if each.status == psutil.CONN_LISTEN}
     (behind,) = [address for address in listening if address.port == hosted.port and address.ip != HOST]
@@ -165,6 +167,7 @@ def relays() -> set[int]:
     return {each.pid for each in psutil.Process().children()}
 
 
+@needs_guard
 def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing() -> None:
     store.end_guard()
     before = relays()
@@ -204,6 +207,7 @@ def test_a_store_outlives_threads_that_hosted_others() -> None:
     del hosted.store
 
 
+@needs_guard
 def test_a_thread_ends_the_guard_of_its_stores() -> None:
     before = relays()
 
