@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -16,6 +17,7 @@ from notebook_accel.cli.config.command import command
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Device, Hardware
 from notebook_accel.hardware.fakes import fake_hardware
+from tests.launch.own_processes import wait_until
 
 NO_GPU = fake_hardware(cores=8)
 
@@ -254,7 +256,10 @@ def test_an_interrupt_leaves_nothing(path: Path) -> None:
         seen = b""
         while b"]: " not in seen:
             seen += asked.stdout.read1()
+        # Before it waits for the answer, Python's `input` clears an interrupt: while it flushes the prompt.
+        assert wait_until(lambda: psutil.Process(asked.pid).status() == psutil.STATUS_SLEEPING)
         asked.send_signal(signal.SIGINT)
-        said = asked.communicate(timeout=20)[1]
+        asked.wait(20)  # while its input is open, whose end would end it too
+        said = asked.communicate()[1]
     assert (asked.returncode, b"interrupted" in said) == (130, True), said
     assert os.listdir(path.parent) == []
