@@ -47,7 +47,7 @@ class JobRow(TypedDict):
     devices: dict[str, str]
     """The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`."""
     code: str
-    """The code of a cell that shows the job."""
+    """The code of a cell that shows the job; empty if the job can't be read."""
     checkpoints: str
     """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
     resumable: bool

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from notebook_accel.jupyter.reader_process import Answer, ReaderProcess
+from tests.jupyter.conftest import RecordedJob, end
 
 
 def readers() -> list[psutil.Process]:
@@ -49,3 +50,18 @@ def test_a_reader_ends_when_nobody_asks(tmp_path: Path) -> None:
 
     asyncio.run(asked())
     assert not readers()
+
+
+def test_text_that_is_not_valid_unicode_is_answered() -> None:
+    """A path can have bytes that aren't UTF-8, which Python reads as surrogates."""
+    end(RecordedJob("train\udcff", checkpoint_dir="/tmp/\udcff"))
+
+    async def asked() -> Answer:
+        process = ReaderProcess()
+        found = await process.ask("jobs")
+        process.close()
+        await process.ended()
+        return found
+
+    found = asyncio.run(asked())
+    assert (found.status, json.loads(found.body)["jobs"][0]["title"]) == (200, "train?()")

@@ -1,5 +1,6 @@
 /** One job in the sidebar. */
 import { make, percent, setAttribute, setChildren, setText } from "../../src/dom";
+import { statusText } from "./jobs";
 import type { JobRow } from "./model";
 import { Sparkline } from "./sparkline";
 
@@ -57,7 +58,7 @@ export class JobItem {
     setAttribute(this.element, "data-status", row.status);
     setText(this.title, row.title);
     setAttribute(this.choice, "aria-label", `Compare ${row.title}, job ${row.id}`);
-    setText(this.status, row.status);
+    setText(this.status, statusText(row));
     setText(this.summary, row.summary);
     setText(this.note, row.note);
     setText(this.details, row.details);

@@ -99,3 +99,8 @@ export class Jobs {
     for (const row of this.rows) if (!row.live && wasLive.has(row.id)) this.endedSignal.emit(row);
   }
 }
+
+/** The status of a job as the user sees it: of one that can't be read, nobody knows how it ended. */
+export function statusText(row: JobRow): string {
+  return row.live || row.code ? row.status : "ended";
+}

@@ -12,7 +12,7 @@ import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { Token } from "@lumino/coreutils";
 import { ATTACH, CATEGORY, OPEN, RESUME, SHOW_JOBS, STOP } from "./commands";
 import { insertCell, resumeCode } from "./insertCell";
-import { Jobs } from "./jobs";
+import { Jobs, statusText } from "./jobs";
 import type { JobTab } from "./jobTab";
 import type { JobRow } from "./model";
 import { deleteJob, stopJob } from "./server";
@@ -134,7 +134,7 @@ async function remove(jobs: Jobs, row: JobRow): Promise<void> {
 function notify(row: JobRow, open: () => void): void {
   const tell =
     row.status === "done" ? Notification.success : row.status === "failed" ? Notification.error : Notification.info;
-  tell(`${row.title}: ${row.status}${row.note ? `. ${row.note}` : ""}`, {
+  tell(`${row.title}: ${statusText(row)}${row.note ? `. ${row.note}` : ""}`, {
     autoClose: row.status === "failed" ? false : 5000,
     actions: [{ label: "Open job", callback: open }],
   });

@@ -49,7 +49,7 @@ export interface JobRow {
   metrics: Metric[];
   /** The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`. */
   devices: Record<string, string>;
-  /** The code of a cell that shows the job. */
+  /** The code of a cell that shows the job; empty if the job can't be read. */
   code: string;
   /** The folder that it saves checkpoints to; empty if it can't be resumed in another kernel. */
   checkpoints: string;

@@ -47,7 +47,10 @@ class StatusItem extends Widget {
   private draw(): void {
     const live = this.jobs.rows.filter((row) => row.live);
     const [last] = live;
-    setText(this.button, last ? `${last.summary}${live.length > 1 ? ` (+${live.length - 1})` : ""}` : "");
+    setText(
+      this.button,
+      last ? `${last.summary || `job ${last.id}`}${live.length > 1 ? ` (+${live.length - 1})` : ""}` : "",
+    );
     this.button.title = live.map((row) => `${row.title}: ${row.summary}`).join("\n");
   }
 }

@@ -174,3 +174,14 @@ test("a job is chosen for a comparison, and no longer", () => {
   box.click();
   expect(calls).toEqual([`choose ${ROW.id} true`, `choose ${DONE.id} false`]);
 });
+
+test("of a job that can't be read, only that it has ended is said", () => {
+  const { item: made } = item({
+    ...ROW,
+    status: "ended with its kernel",
+    live: false,
+    code: "",
+    note: "can't be read",
+  });
+  expect(made.element.querySelector(".na-lab-status")?.textContent).toBe("ended");
+});

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.job_model import JobListing, JobRow
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
-from notebook_accel.jupyter.reader.job_row import POINTS, row, unreadable, without_superseded
+from notebook_accel.jupyter.reader.job_row import POINTS, damage, row, unreadable, without_superseded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
@@ -136,6 +137,11 @@ class JobList:
             entry.is_over = entry.fold.job.status.ended and entry.fold.job.status is not Status.LOST
         except JobLostError as error:
             found = unreadable(record, str(error))
+        except Exception as error:  # a damaged journal may hold anything, and must not hide the other jobs
+            if entry.full is None:
+                traceback.print_exc()  # in the log of the Jupyter server
+            entry.close()
+            found = unreadable(record, damage(error))
         entry.full = _Known(version, found)
         if found["live"]:
             entry.due = time.monotonic() + (time.thread_time() - began) * self._running() / SHARE

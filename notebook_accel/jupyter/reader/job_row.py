@@ -68,6 +68,11 @@ def unreadable(record: Record, reason: str) -> JobRow:
     }
 
 
+def damage(error: Exception) -> str:
+    """What is wrong with a job whose journal has led to an error that no reader expects."""
+    return f"its journal is damaged, or written by another version: {type(error).__name__}: {error}"
+
+
 def without_superseded(rows: Iterable[JobRow]) -> list[JobRow]:
     """The rows, of which those can't be resumed whose checkpoints a later job uses or has finished with.
 

@@ -104,12 +104,17 @@ class _Devices:
 def _answer(channel: socket.socket, lock: threading.Lock, request: Any, call: Callable[..., Any]) -> None:
     status = 200
     try:
-        body = json.dumps(call(**request["arguments"]), separators=(",", ":"), ensure_ascii=False).encode()
+        body = _bytes(json.dumps(call(**request["arguments"]), separators=(",", ":"), ensure_ascii=False))
     except Exception as error:
         status = _STATUS.get(type(error), 500)
         if type(error) not in _STATUS:
             traceback.print_exc()  # in the log of the Jupyter server
-        body = (str(error) or type(error).__name__).encode()
+        body = _bytes(str(error) or type(error).__name__)
     header = json.dumps({"id": request["id"], "status": status, "size": len(body)}).encode() + b"\n"
     with lock:
         channel.sendall(header + body)
+
+
+def _bytes(text: str) -> bytes:
+    """A path that isn't valid UTF-8 has surrogates, which can't be encoded."""
+    return text.encode(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.events import Event
 from notebook_accel.jupyter.panel_update import PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
-from notebook_accel.jupyter.reader.panel_session import BUSY_INTERVAL, PanelSession
+from notebook_accel.jupyter.reader.job_row import damage
+from notebook_accel.jupyter.reader.panel_session import BUSY_INTERVAL, BadMessageError, PanelSession
 from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 
@@ -56,12 +58,22 @@ class Panels:
         record = find(job_id)
         self._forget(time.monotonic() - FORGOTTEN_AFTER)
         try:
-            shown = self._jobs.get(record) or _ShownJob(record)
-            self._jobs[record] = shown
-            is_read = shown.update(time.monotonic() + seconds)
-        except JobLostError as error:
+            return self._update(record, panel, seq, messages, seconds)
+        except BadMessageError:
+            raise
+        except Exception as error:
             self._close(record)
-            raise UnreadableJobError(f"This job can't be read: {error}") from error
+            if not isinstance(error, JobLostError):  # a damaged journal may hold anything
+                traceback.print_exc()  # in the log of the Jupyter server
+            reason = str(error) if isinstance(error, JobLostError) else damage(error)
+            raise UnreadableJobError(f"This job can't be read: {reason}") from error
+
+    def _update(
+        self, record: Record, panel: str, seq: int, messages: Sequence[Mapping[str, Any]], seconds: float
+    ) -> PanelUpdate:
+        shown = self._jobs.get(record) or _ShownJob(record)
+        self._jobs[record] = shown
+        is_read = shown.update(time.monotonic() + seconds)
         session = self._sessions.pop((record, panel), None)
         if session is None:
             if not is_read:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Event, JobEnded, JobStarted, Shown, from_wire, is_sound, to_wire
+from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Shown, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.system.owner import Owner
 
@@ -16,6 +16,8 @@ FORMAT = 2
 
 _MOST_RANKS = 2**16
 """More than a job has."""
+_LATEST = 2**37
+"""A time in seconds since the epoch that no job reaches, and that the C library has a date for."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
 
 
@@ -54,8 +56,8 @@ class Head:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise JobLostError("its journal has no valid first line") from error
         raise JobLostError(
-            "its journal was written by another version of notebook_accel: "
-            f"{found!r}, not {FORMAT}. Install the same version in the environments of Jupyter and of its kernels"
+            f"its journal was written by another version of notebook_accel, in format {found!r}; this version reads "
+            f"format {FORMAT}. Install the same version in the environments of Jupyter and of its kernels"
         )
 
 
@@ -82,7 +84,9 @@ def decode(line: bytes) -> tuple[int | None, Event] | None:
 
 def _is_possible(event: Event) -> bool:
     """Whether the values of an event can be, apart from their types."""
-    if isinstance(event, JobStarted):
+    if not 0 <= getattr(event, "at", 0) < _LATEST:  # NaN isn't, either
+        return False
+    if isinstance(event, (JobStarted, AttemptStarted)):
         return 0 <= event.size <= _MOST_RANKS
     return not isinstance(event, JobEnded) or event.status in {status.value for status in Status}
 

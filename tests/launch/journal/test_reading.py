@@ -104,8 +104,8 @@ def test_a_line_of_a_rank_that_there_is_not_is_passed_over(record: Record, rank:
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ('{"format":0}', "another version of notebook_accel: 0, not 2"),
-        ('{"format":3,"owner":5}', "another version of notebook_accel: 3, not 2"),
+        ('{"format":0}', "another version of notebook_accel, in format 0; this version reads format 2"),
+        ('{"format":3,"owner":5}', "another version of notebook_accel, in format 3; this version"),
         ('{"format":2,"owner":5}', "has no valid first line"),
         ("[]", "has no valid first line"),
         ("", "has no valid first line"),

@@ -43,8 +43,12 @@ def line(change: Controlled) -> str:
         return f"saved {PurePath(change.detail).name}, as requested"
     if change.action == END_AFTER_EPOCH:
         return f"ends after {change.detail}, as requested"
-    tuned = ", ".join(f"{name} {change.before[name]:g} → {value:g}" for name, value in change.values.items())
+    tuned = ", ".join(_tuned(name, change.before.get(name), value) for name, value in change.values.items())
     return f"{tuned}{_after(change)}"
+
+
+def _tuned(name: str, before: float | None, value: float) -> str:
+    return f"{name} → {value:g}" if before is None else f"{name} {before:g} → {value:g}"
 
 
 def _after(change: Controlled) -> str:
