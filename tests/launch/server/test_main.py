@@ -268,6 +268,8 @@ def test_what_a_server_has_started_ends_with_it_even_if_it_can_notice_nothing(me
             group.call(calls.wait)
             group.wait_for_running()
             server = psutil.Process(psutil.Process(group.wait_for_hello()[0]).ppid())
+            keeper = server.parent()
+            assert keeper is not None
             roles = 2  # the rank and the store
             if method == "fork":  # and a successor, which waits in an import
                 os.mkfifo(gate)
@@ -280,8 +282,12 @@ def test_what_a_server_has_started_ends_with_it_even_if_it_can_notice_nothing(me
             for each in started:
                 assert wait_until(lambda each=each: each.status() == psutil.STATUS_SLEEPING)
                 each.suspend()
-            server.kill()
-            assert not outlive([each.pid for each in started])
+            keeper.suspend()  # it ends nothing
+            try:
+                server.kill()
+                assert not outlive([each.pid for each in started])
+            finally:
+                keeper.resume()
     finally:
         engine.close()
     if method == "fork":
