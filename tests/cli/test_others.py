@@ -136,7 +136,7 @@ def test_two_ranks_of_the_script_that_is_tried_cannot_mix_their_lines(monkeypatc
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, there:
         environ = {**os.environ, "RANK": "12"}
-        subprocess.run([sys.executable, "-c", probes._SCRIPT], stdout=there, env=environ, check=True)
+        subprocess.run([sys.executable, "-c", probes.RANK_SCRIPT], stdout=there, env=environ, check=True)
         assert here.recv(100) == b"12\n"
 
 

@@ -21,7 +21,7 @@ from notebook_accel.launch.job.text import duration, size
 _WARM = 1.0
 """Seconds above which a warm launch is slow; usually it takes a tenth of that."""
 _ELASTIC_TIMEOUT = 120.0
-_SCRIPT = "import os, sys\nsys.stdout.write(os.environ.get('RANK', '0') + '\\n')"
+RANK_SCRIPT = "import os, sys\nsys.stdout.write(os.environ.get('RANK', '0') + '\\n')"
 """Prints the rank in one write. With PYTHONUNBUFFERED, which images set, `print` makes two, and lines can mix."""
 _BANDWIDTH = {"gloo": 50e6, "nccl": 1e9}
 """Bytes a second below which communication between ranks is slow."""
@@ -156,7 +156,7 @@ def elastic(ranks: int) -> Iterator[Finding]:
     """Checks that `notebook-accel launch` can also start ranks, through torch's launcher."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
-        script.write_text(_SCRIPT)
+        script.write_text(RANK_SCRIPT)
         command = [sys.executable, "-m", "notebook_accel", "launch", "--quiet", f"--num_processes={ranks}", str(script)]
         began = time.perf_counter()
         try:

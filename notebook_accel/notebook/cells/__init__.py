@@ -8,6 +8,8 @@ In the kernel:
     persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
     free_names.py    ─ finds the names that a cell reads
     variables.py     ─ finds the notebook's variables that the ranks lack, and pickles them
+    known_variables.py   ─ what one rank has of them
+    variable_transfer.py ─ sends them to the ranks, unless a rank has changed its own
     variable_notices.py ─ words what is said of variables
     changed_settings.py ─ compares the settings of running ranks with the current ones
 

@@ -99,7 +99,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
         number=code.number,
     )
     read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
-    packed, sent = ranks.pack((worker.run_cell, (tuple(cell),), {}), read, members)
+    packed, sent = ranks.transfer.pack((worker.run_cell, (tuple(cell),), {}), read, members)
     run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
     if arguments.block:
         with catch_sigint(run.requests):

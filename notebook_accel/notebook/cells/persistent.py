@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,9 @@ from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.variable_notices import describe_kept, describe_unclear
+from notebook_accel.notebook.cells.variable_notices import listed
+from notebook_accel.notebook.cells.variable_transfer import VariableTransfer
 from notebook_accel.notebook.cells.variables import Variables
 from notebook_accel.rank_spans import spans
 
@@ -95,7 +95,8 @@ class PersistentRanks:
         self._generation = 0
         self._may_be_broken = False
         """The last cell failed or was interrupted, so ranks may be at different collectives of their process group."""
-        self._mirrored = notebook_state.capture()
+        state = notebook_state.capture()
+        self.transfer = VariableTransfer(self.variables, self.members, self._call_and_wait, state)
         rendezvous = open_rendezvous(config, 0)
         spec = GroupSpec(
             environments=environment.of_ranks(self.plan, rendezvous, environ),
@@ -105,7 +106,7 @@ class PersistentRanks:
         )
         self._group = RankGroup(engine, spec)
         try:
-            self.call_on_ranks(worker.begin, state=self._mirrored)
+            self.call_on_ranks(worker.begin, state=state)
         except BaseException:
             self._group.close()
             raise
@@ -252,7 +253,7 @@ class PersistentRanks:
         """The first of the variables that these ranks have bound, by default all; empty if there are none."""
         ranks = self.members if ranks is None else ranks
         names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
-        return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+        return listed(names)
 
     def ask(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
         """Calls a function of this package on the first of these ranks that is free; returns what it returns.
@@ -321,59 +322,6 @@ class PersistentRanks:
             front_end.current.notice(notice)
         self._may_be_broken = False
 
-    def pack(
-        self, call: tuple[Any, ...], names: Mapping[str, str], members: Collection[int]
-    ) -> tuple[Payload, list[Variable]]:
-        """Pickles a call with the variables that it reads, where the ranks lack them or have an older content.
-
-        A variable that a rank has changed itself is not replaced, and a notice says so.
-
-        Raises:
-            PayloadError: One of the variables can't be sent.
-            KeyboardInterrupt: It was interrupted.
-        """
-        state = self._changed_state()
-        packed, sent = self.variables.pack(call, names, members, state)
-        try:
-            changed_by = self._changed_by_ranks(sent)
-        except BaseException:
-            packed.close()
-            raise
-        if changed_by:
-            packed.close()
-            front_end.current.notice(describe_kept(changed_by))
-            kept = self.variables.keep(changed_by, members)
-            packed, sent = self.variables.pack(call, names, members, state, kept=kept)
-        assigned = self.variables.newly_assigned()
-        if assigned:
-            front_end.current.notice(describe_kept(assigned, "assigned"))
-        unclear = self.variables.newly_unclear()
-        if unclear:
-            front_end.current.notice(describe_unclear(unclear))
-        return packed, sent
-
-    def _changed_by_ranks(self, sent: Sequence[Variable]) -> dict[str, list[int]]:
-        """The variables to send again that ranks have changed themselves, each with these ranks."""
-        names = [variable.name for variable in sent if variable.edited]
-        if not names:
-            return {}
-        holders = sorted(set[int]().union(*(variable.edited for variable in sent)))
-        found = self.call_on_ranks(worker.changed, names, members=holders)
-        changed_by: dict[str, list[int]] = {}
-        for rank, changed in zip(holders, found, strict=True):
-            for name in changed:
-                changed_by.setdefault(name, []).append(rank)
-        return changed_by
-
-    def _changed_state(self) -> notebook_state.State | None:
-        """The notebook's working directory, `sys.path` and `sys.argv`; `None` if unchanged since the last cell."""
-        now = notebook_state.capture_paths()
-        before = self._mirrored
-        if (now.cwd, now.path, now.argv) == (before.cwd, before.path, before.argv):
-            return None
-        self._mirrored = now
-        return now
-
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank."""
         self._group.ranks.signal(rank, signum)
@@ -385,17 +333,6 @@ class PersistentRanks:
             job.cancel()  # a second cancel kills them without a grace period
             job.wait()
         self._group.stop()
-
-    def push(self, names: Mapping[str, str]) -> None:
-        """Sends variables of the notebook to all ranks, replacing the ranks' values.
-
-        Raises:
-            PayloadError: One of them can't be sent.
-        """
-        packed, sent = self.variables.pack((worker.receive, (), {}), names, self.members, resend=True)
-        self._call_and_wait(packed, self.members, "push")
-        for rank in self.members:
-            self.variables.mark_sent(sent, rank)
 
     def describe(self) -> list[RankStatus]:
         """The state of each rank."""

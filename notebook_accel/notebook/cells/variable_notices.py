@@ -45,16 +45,17 @@ def describe_replaced(size: int, before: int, packed: Packed) -> str:
     ranks = f"{size} new rank{'' if size == 1 else 's'} instead of {before}"
     has = "has" if size == 1 else "have"
     kept = (
-        f"{has} the variables of rank 0: {_listed(packed.names)}" if packed.names else f"{has} no variables of the old"
+        f"{has} the variables of rank 0: {listed(packed.names)}" if packed.names else f"{has} no variables of the old"
     )
     by_reason: dict[str, list[str]] = {}
     for name, reason in packed.left_out.items():
         by_reason.setdefault(reason, []).append(name)
-    lost = "; ".join(f"{_listed(names)} ({reason})" for reason, names in by_reason.items())
+    lost = "; ".join(f"{listed(names)} ({reason})" for reason, names in by_reason.items())
     return f"{ranks} {kept}" + (f". Not kept: {lost}" if lost else "")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first of these names, and how many more there are; empty if there are none."""
     more = len(names) - _MOST
     return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
 

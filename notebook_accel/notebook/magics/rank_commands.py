@@ -107,7 +107,7 @@ def push(shell: InteractiveShell, names: tuple[str, ...]) -> None:
         raise ConfigurationError(f"%accelerate push: the notebook has no variable {', '.join(missing)}")
     found = session.ready()
     found.ensure_ready(found.members)
-    found.push(dict.fromkeys(names, "%accelerate push"))
+    found.transfer.push(dict.fromkeys(names, "%accelerate push"))
 
 
 @click.command("pull", cls=MagicCommand)
