@@ -192,8 +192,11 @@ def die_beside_a_child() -> None:
 def leave_a_thread() -> None:
     """Starts a thread that goes on until whoever ends the process waits for it."""
 
+    ending = threading.Event()  # `main_thread().join()` holds a lock for a moment that an exit finds unlocked or fails
+    threading._register_atexit(ending.set)  # type: ignore[attr-defined]
+
     def wait_for_the_end() -> None:
-        threading.main_thread().join()
+        ending.wait()
         print("the thread has ended")
 
     threading.Thread(target=wait_for_the_end).start()

@@ -161,9 +161,16 @@ KERNEL = """
 import json, os, psutil, sys, time
 from notebook_accel import notebook_launcher
 from notebook_accel.events import Phase
+from notebook_accel.launch.server import abandoned
 from tests.launch.engines import calls
 from tests.launch.own_processes import descendants
-job = notebook_launcher(calls.leave_children, num_processes=2, device="cpu", block=False)
+
+def leave_children():
+    if "UNMARKED" in os.environ:
+        del os.environ[abandoned.VARIABLE]
+    calls.leave_children()
+
+job = notebook_launcher(leave_children, num_processes=2, device="cpu", block=False)
 while not all(state.lines for state in job.ranks):
     time.sleep(0.01)
 started = sorted(descendants())
@@ -201,6 +208,8 @@ def test_everything_ends_with_a_kernel_that_is_killed(name: str, stopped: bool) 
 def test_everything_ends_with_a_kernel_and_a_keeper_that_are_killed_at_once(with_server: bool) -> None:
     """The server ends what is left; without it, nothing adopts that, and the next server's keeper ends it."""
     environ = {**os.environ, engines.VARIABLE: "forkserver", "PYTHONPATH": str(Path(__file__).parents[3])}
+    if not with_server:
+        environ["UNMARKED"] = "1"  # so that the keepers of other servers on this machine end nothing
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdout=subprocess.PIPE, env=environ, text=True) as kernel:
         assert kernel.stdout is not None
         told = next(line for line in kernel.stdout if line.startswith("STARTED"))
