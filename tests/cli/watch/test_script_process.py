@@ -136,15 +136,17 @@ def test_an_interrupt_while_threads_are_awaited_ends_only_the_wait(tmp_path: Pat
     assert (tmp_path / "rank" / "file").read_text() == "text "
 
 
-# Rank 0's last exit handler keeps Python's lock while rank 1 completes the collective, so that torch's thread waits for
-# the lock as the interpreter begins to finalize.
+# Rank 0's last exit handler keeps Python's lock until rank 1 has completed the collective, and a second longer, so that
+# torch's thread waits for the lock as the interpreter begins to finalize.
 UNDER_WAY = """
-import atexit, ctypes, os, sys, time
+import atexit, ctypes, os, sys
 
 def end():
     sys.setswitchinterval(100)
-    open(sys.argv[1], "w").close()
-    ctypes.PyDLL(None).usleep(1_000_000)
+    library = ctypes.PyDLL(None)
+    library.open(os.fsencode(sys.argv[1]), os.O_WRONLY)  # waits for a reader
+    library.open(os.fsencode(sys.argv[2]), os.O_WRONLY)
+    library.usleep(1_000_000)
 
 if os.environ["RANK"] == "0":
     atexit.register(end)
@@ -156,9 +158,9 @@ dist.init_process_group("gloo")
 if dist.get_rank() == 0:
     dist.all_reduce(torch.ones(2), async_op=True)
 else:
-    while not os.path.exists(sys.argv[1]):
-        time.sleep(0.01)
+    open(sys.argv[1])
     dist.all_reduce(torch.ones(2))
+    open(sys.argv[2])
 """
 
 
@@ -166,5 +168,8 @@ def test_a_rank_may_end_while_a_thread_of_torch_is_at_work(tmp_path: Path) -> No
     """Takes 10 s: two ranks import torch, and one waits a second for the other's thread."""
     script = tmp_path / "train.py"
     script.write_text(UNDER_WAY)
-    done = launch("--cpu", "--num_processes=2", script, tmp_path / "ended")
+    gates = tmp_path / "ends", tmp_path / "has reduced"
+    for each in gates:
+        os.mkfifo(each)
+    done = launch("--cpu", "--num_processes=2", script, *gates)
     assert (done.returncode, done.stderr) == (0, "")
