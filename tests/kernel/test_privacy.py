@@ -68,7 +68,7 @@ def test_no_file_has_a_name(notebook: Notebook):
     notebook.check("job = notebook_launcher(time.sleep, (600,), num_processes=2, block=False)")
     notebook.check("while not all(state.phase.value == 'running' for state in job.ranks): time.sleep(0.01)")
     assert [os.listdir(folder) for folder in folders] == before
-    assert notebook.value("job.cancel(), job.wait(4)") == (True, True)
+    assert notebook.value("job.cancel(), job.wait(30)") == (True, True)
     assert [os.listdir(folder) for folder in folders] == before
 
 
