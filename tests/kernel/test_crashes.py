@@ -456,6 +456,7 @@ def test_a_hang_ends_at_the_timeout_and_shows_where_each_rank_was(prepared: Note
     nothing_is_left(prepared)
 
 
+@pytest.mark.clock  # the ranks are to have begun when the time is over
 def test_a_timeout_shows_ranks_in_different_places_apart(prepared: Notebook):
     prepared.check("""
     def hang():
@@ -482,6 +483,7 @@ def test_a_timeout_is_a_timeout_error_and_a_rank_error(prepared: Notebook):
     assert prepared.value("isinstance(error, RankError), error.rank") == (True, 0)
 
 
+@pytest.mark.clock  # the ranks are to have begun when the time is over
 def test_only_the_ranks_that_hang_are_said_to(prepared: Notebook):
     prepared.check("""
     def hang():

@@ -127,7 +127,7 @@ time.sleep(600)
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, id=case.name, marks=pytest.mark.clock if case.within < STOPPED_WITHIN else ())
+        pytest.param(case, id=case.name, marks=pytest.mark.clock if case.within <= STOPPED_WITHIN else ())
         for case in INTERRUPTS
     ],
 )
