@@ -12,14 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -30,20 +25,20 @@ from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import CheckpointSaved, TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
-from notebook_accel.train.accelerator import resumable
+from notebook_accel.train.accelerator import resumable, resuming
 from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
-from notebook_accel.train.checkpoints import background, seal
+from notebook_accel.train.accelerator.preemption import catch_sigterm
+from notebook_accel.train.checkpoints import background
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
-from notebook_accel.train.checkpoints.contents import Contents, SaveOptions, read_random_states
+from notebook_accel.train.checkpoints.contents import Contents, SaveOptions
 from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote import path as remote_path
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote.path import AnyPath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.data.resume import Position
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -111,7 +106,11 @@ class EpochLoop:
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
         background.prepare(folder)
         self._refuse_tpu()
-        found = self._resume(folder, contents)
+        found = resuming.newest(folder, self._settings)
+        if found is None:
+            resuming.begin_epoch(contents, self._gradients)
+        else:
+            self._resume(found, contents)
         group = _group_for_shards(self._state, contents)
         self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
         self._messages = RankMessages() if self._state.use_distributed else None
@@ -128,7 +127,7 @@ class EpochLoop:
             emit(TrainingStarted(self._step))
             if found is not None:
                 emit(CheckpointSaved(self._step))
-        restore_handler = self._catch_sigterm()
+        restore_handler = catch_sigterm(self._space)
         try:
             with controlled(self):
                 for epoch in range(self._epoch, self._count):
@@ -149,39 +148,11 @@ class EpochLoop:
             self._space.pop(PREEMPTED_BY, None)
             restore_handler()
 
-    # Going on
-
-    def _resume(self, folder: AnyPath, contents: Contents) -> AnyPath | None:
-        """Loads the newest checkpoint, and returns it; `None` if there is none."""
-        found = background.newest(folder)
-        if found is None:
-            self._begin_epoch(contents)
-            return None
-        if not self._settings.checkpoint_resume and not self._settings.attempt:
-            raise ConfigurationError(
-                f"{folder} has the checkpoints of an earlier run, such as {found.name}, but resume=False does not "
-                "continue from them: name another folder, remove this one, or leave resume out"
-            )
-        local = background.local_copy(found)
-        place = seal.place(local)
-        self._run.set_step(self._run.checkpoints.load(contents, local))
+    def _resume(self, found: AnyPath, contents: Contents) -> None:
+        place, step = resuming.load(found, contents, self._run.checkpoints, self._state)
+        self._run.set_step(step)
         self._epoch, self._step = self._saved = place.epoch, place.step
-        for loader in contents.loaders:
-            loader.progress.position = _position(loader, local, self._state)
-        # As the user wrote the folder.
-        name = found if isinstance(found, RemotePath) else Path(self._settings.checkpoint_dir) / found.name
-        is_over = place.epoch >= self._count
-        where = "where the training was finished" if is_over else f"in epoch {place.epoch}"
-        skipped = ", so no epoch is left to train" if is_over else ""
-        ranks = "" if place.ranks == self._state.num_processes else f", which {place.ranks} ranks saved"
-        report(f"resuming from {name}{ranks}: {where}, after {place.step} steps{skipped}")
-        return found
-
-    def _begin_epoch(self, contents: Contents) -> None:
-        active = self._gradients.dataloader_references
-        for loader in contents.loaders:
-            is_active = any(reference is not None and reference() is loader for reference in active)
-            loader.progress.begin(is_active)
+        report(resuming.describe(found, place, self._count, self._settings, self._state))
 
     # Points
 
@@ -224,7 +195,7 @@ class EpochLoop:
                 "prepared loader, and call accelerator.backward(loss)"
             )
         self._epoch = epoch + 1
-        self._begin_epoch(self._run.contents())
+        resuming.begin_epoch(self._run.contents(), self._gradients)
         self._agreement.advance()
         if self._is_due():
             self._save()
@@ -321,28 +292,6 @@ class EpochLoop:
             "run %accelerate resume"
         )
 
-    def _catch_sigterm(self) -> Callable[[], None]:
-        """Has SIGTERM end the training after a step; returns what undoes that."""
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-            return lambda: None
-        own = os.getpid()
-
-        def on_terminate(signum: int, frame: FrameType | None) -> None:
-            del frame
-            if os.getpid() == own:
-                self._space[PREEMPTED_BY] = "SIGTERM"
-            else:  # a child that the user's code has forked
-                signal.signal(signum, signal.SIG_DFL)
-                os.kill(os.getpid(), signum)
-
-        signal.signal(signal.SIGTERM, on_terminate)
-
-        def restore() -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-        return restore
-
     def _schedule(self) -> None:
         """Sets when the next checkpoint is due."""
         self._next_step = math.inf
@@ -369,20 +318,3 @@ def _group_for_shards(state: PartialState, contents: Contents) -> Any:
     if not (state.use_distributed and contents.strategy.writes_together):
         return None
     return dist.new_group(backend="gloo")
-
-
-def _position(loader: PreparedLoader, folder: Path, state: PartialState) -> Position | None:
-    """Where the loader continues, after its state in a checkpoint was loaded."""
-    saved = loader.progress.saved
-    if saved is None or not (saved["done"] or saved["passes"]):
-        return None
-    then, now = saved["total_batch_size"], loader._total_batch_size
-    if then is None or now is None:
-        then, now = saved["ranks"], loader.num_processes
-    ahead = saved["ahead"] if saved["ranks"] == loader.num_processes else None
-    return Position(
-        passes=saved["passes"],
-        skipped=saved["done"] * then // now,
-        on_skipped=None if ahead is None else functools.partial(random_states.restore, ahead, state.device),
-        on_resumed=functools.partial(read_random_states, folder),
-    )
