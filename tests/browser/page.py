@@ -142,10 +142,15 @@ class Page:
         page.evaluate(f"{_WIDGET}.sessionContext.shutdown()")  # of the kernel that it has just been given
         return page
 
+    @property
+    def address(self) -> str:
+        """Where another browser opens the notebook, too."""
+        return self._server.address(self._notebook)
+
     def enter(self) -> None:
         """Opens the notebook in the tab."""
         self.tab.on("pageerror", self._on_error)
-        self.tab.goto(self._server.address(self._notebook))
+        self.tab.goto(self.address)
 
     def wait_for_jobs(self) -> None:
         """Waits until no job is recorded as running."""

@@ -6,8 +6,9 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
+from tests.browser import chromium
 from tests.browser.page import Page
 
 JOB_ID = re.compile(r"^\s*[0-9a-f]{6}\s*$")
@@ -100,3 +101,31 @@ def test_the_tab_of_a_job_is_back_and_live_after_the_page_was_loaded_again(own_p
     own_page.screenshot("restored")
     own_page.evaluate("window.jupyterapp.commands.execute('notebook-accel:stop')")
     expect(tab).to_contain_text("cancelled")
+
+
+@pytest.mark.nightly
+@pytest.mark.front_ends
+def test_two_browsers_show_a_job_that_its_cell_waits_for(own_page: Page, browser: Browser) -> None:
+    """Long: the front end is loaded three times."""
+    own_page.run(TRAIN)
+    first = own_page.begin("notebook_launcher(train, num_processes=2, device='cpu')")
+    expect(first.rank(1)).to_contain_text("epoch 0/3")
+    with browser.new_context(viewport=chromium.VIEWPORT) as context:
+        tab = context.new_page()
+        tab.goto(own_page.address)
+        second = tab.locator(".jp-Notebook .jp-Cell").last
+        row = second.locator(".na-row").nth(1)
+        expect(row).to_contain_text("epoch 0/3")
+        own_page.open_gate("epoch 0")
+        for each in (row, first.rank(1)):
+            expect(each).to_contain_text("epoch 1/3")
+        own_page.reload()
+        expect(first.rank(1)).to_contain_text("epoch 1/3")
+        own_page.open_gate("epoch 1")
+        for each in (row, first.rank(1)):
+            expect(each).to_contain_text("epoch 2/3")
+        own_page.screenshot("both")
+        second.get_by_role("button", name="Stop").click()
+        for each in (second, first.panel):
+            expect(each).to_contain_text("interrupted")
+            expect(each.locator(".na-panel")).to_have_count(0)

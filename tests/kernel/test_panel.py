@@ -266,6 +266,23 @@ def test_a_page_that_is_reloaded_while_its_cell_runs_is_given_the_panel_again(pr
     again.wait_for(lambda: again.is_closed)
 
 
+def test_a_page_that_is_opened_while_the_cell_runs_is_given_the_panel_too(prepared: Notebook, go_on: Path):
+    cell = prepared.begin_in_browser(f"notebook_launcher(work, ({str(go_on)!r},), 2)")
+    before = Browser(prepared, cell)
+    before.say_while_busy(cmd="ready")
+    before.wait_for(lambda: before.acknowledged == [0] and "2/3" in before.state["ranks"]["1"]["text"])
+    prepared.say_while_busy("*", {"cmd": "opened"})  # it knows no panel
+    before.wait_for(lambda: before.is_closed)
+    (widget,) = set(panels(prepared)) - {before.widget}
+    both = Browser(prepared, cell, widget)
+    both.say_while_busy(cmd="ready")
+    both.wait_for(lambda: both.acknowledged == [0] and "2/3" in both.state["ranks"]["1"]["text"])
+    assert prepared.widgets[widget][0][1]["state"]["place"]["former"] == [before.widget]
+    assert not cell.ended
+    go_on.touch()
+    both.wait_for(lambda: "done" in both.final.get("text/plain", ""))
+
+
 def test_a_failed_run_leaves_html_and_text(prepared: Notebook):
     cell = prepared.begin_in_browser("notebook_launcher(lambda: [1 / (2 - n) for n in trange(5)], num_processes=2)")
     prepared.finish(cell)

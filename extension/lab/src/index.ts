@@ -10,9 +10,11 @@
  *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
  *     jobTab.ts       ─ a tab with the panel of a job; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks
+ *     openedPlugin.ts ─ asks a busy kernel for its panels when its notebook is opened; see missingPanels.ts
  */
 import jobs from "./jobsPlugin";
+import opened from "./openedPlugin";
 import ranks from "./ranksPlugin";
 import status from "./statusPlugin";
 
-export default [jobs, status, ranks];
+export default [jobs, status, ranks, opened];

@@ -28,6 +28,8 @@ export interface PlotOptions {
 }
 
 const FONT_SIZE = 11;
+/** Room for half of the last step below the right edge, in pixels. */
+const RIGHT = 18;
 /** The share of the height that is left free above and below the lines. */
 const PADDING = 0.06;
 
@@ -130,7 +132,7 @@ export class Plot {
     return {
       width: this.#width,
       height,
-      padding: [FONT_SIZE - 3, FONT_SIZE, 0, 0],
+      padding: [FONT_SIZE - 3, RIGHT, 0, 0],
       legend: { show: false },
       cursor: {
         y: onZoom !== undefined,

@@ -49,8 +49,8 @@ class Panel(anywidget.AnyWidget):
             state: The state to draw, ready for JSON.
             on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
             on_answer: Called on the same thread after any message from the browser.
-            on_page: Called with `seen`, `left`, or `stored`: the page shows the panel, is being closed or reloaded, or
-                has stored `final` in the notebook.
+            on_page: Called with `seen`, `left`, `stored`, or `opened`: the page shows the panel, is being closed or
+                reloaded, or has stored `final` in the notebook, or a further page was opened that lacks the panel.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
@@ -113,6 +113,9 @@ class Panel(anywidget.AnyWidget):
 
     def receive(self, content: Mapping[str, Any]) -> None:
         """Handles a message that came on the control channel, on that channel's thread."""
+        if content.get("cmd") == "opened":
+            self._on_page("opened")
+            return
         if content.get("cmd") == "ready":
             self.send({"control": True})
         self._on_page("seen")

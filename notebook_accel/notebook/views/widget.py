@@ -114,12 +114,13 @@ class WidgetView:
         )
 
     def _open_again(self) -> None:
-        """Opens the panel for a page that was reloaded and can't ask for it."""
+        """Opens the panel for a page that was reloaded, or opened while the job runs, and can't ask for it."""
         before = self._panel
         self._former.append(before.id)
         self._maker.note = (
-            "The page was reloaded or closed. What the ranks print from then on is added below this panel when the job "
-            f"ends; until then, attach({self._job.id!r}) in another cell shows it"
+            "A page with this notebook was opened, reloaded, or closed while the job runs. There, what the ranks print "
+            "from then on is added below this panel when the job ends; until then, "
+            f"attach({self._job.id!r}) in another cell shows it"
         )
         self._panel = self._open()
         before.close()
@@ -154,6 +155,8 @@ class WidgetView:
             ended_panels.current.release(self._panel)
         elif what == "left":
             self._watch.left()
+        elif what == "opened":
+            self._watch.opened()
         else:
             self._watch.received()
 

@@ -14,6 +14,8 @@ _TYPE = "comm_info_request"
 """The type of the messages: one whose processing Jupyter's server and JupyterLab don't take for the end of a cell."""
 _FIELD = "notebook_accel"
 """The field that a panel adds to such a message: `{"panel": its ID, "content": what it says}`."""
+_EVERY = "*"
+"""In place of the ID: for every panel, from a page that was opened while a cell runs, and so has no panel."""
 
 
 class Receiver(Protocol):
@@ -48,7 +50,13 @@ class _Handler:
     def __call__(self, stream: Any, ident: Any, parent: Mapping[str, Any]) -> Any:
         message = parent["content"].get(_FIELD)
         if message is not None:
-            receiver = _receivers.get(message["panel"])
-            if receiver is not None:
+            for receiver in _addressed(message["panel"]):
                 receiver.receive(message["content"])
         return self._own(stream, ident, parent)
+
+
+def _addressed(panel: str) -> list[Receiver]:
+    if panel == _EVERY:
+        return list(_receivers.values())
+    receiver = _receivers.get(panel)
+    return [] if receiver is None else [receiver]

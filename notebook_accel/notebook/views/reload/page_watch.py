@@ -18,6 +18,7 @@ class PageWatch:
     def __init__(self) -> None:
         self._has_heard = False
         self._has_left = False
+        self._is_missing = False
         self._sent_at = 0.0
         self._unanswered_since: float | None = None
         self._pause = _FIRST_PAUSE
@@ -38,6 +39,10 @@ class PageWatch:
         """Records that the page says it is being closed or reloaded."""
         self._has_left = True
 
+    def opened(self) -> None:
+        """Records that a page was opened while the kernel was busy, and so lacks the panel. Others may show it."""
+        self._is_missing = True
+
     @property
     def is_gone(self) -> bool:
         """Whether a page was there and no longer is."""
@@ -50,7 +55,13 @@ class PageWatch:
         return self._has_heard and time.monotonic() - self._sent_at > _PING_AFTER
 
     def reopening_is_due(self) -> bool:
-        """Whether the panel should be opened again now: with growing pauses while no page is there."""
+        """Whether the panel should be opened again now.
+
+        That is once for a page that lacks it, and with growing pauses while no page is there.
+        """
+        if self._is_missing:
+            self._is_missing, self._due = False, None
+            return True
         if not self.is_gone:
             self._pause, self._due = _FIRST_PAUSE, None
             return False

@@ -72,3 +72,25 @@ def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(cl
         None,
         True,
     ]
+
+
+def test_the_panel_is_opened_once_for_a_page_that_lacks_it_beside_one_that_shows_it(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.received()
+    watch.opened()
+    assert not watch.is_gone
+    assert watch.reopening_is_due()
+    clock.now += 100
+    assert not watch.reopening_is_due()
+
+
+def test_the_panel_is_opened_at_once_for_a_page_that_has_returned(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.received()
+    watch.left()
+    assert not watch.reopening_is_due()
+    watch.opened()
+    assert watch.reopening_is_due()
+    assert not watch.reopening_is_due()  # which begins the pause
+    clock.now += 1
+    assert watch.reopening_is_due()
