@@ -38,6 +38,19 @@ class Kernel(kernelbase.Kernel):
 
 kernelapp.launch_new_instance(kernel_class=Kernel)
 """
+COPY = """
+import shutil
+from notebook_accel.launch.journal import records
+
+notebook_launcher(lambda: report(loss=0.5, step=1), num_processes=1, device="cpu", name="sound")
+sound = records.all_records()[-1]
+copy = records.Record(sound.path.with_name(f"{int(time.time() * 1000):012x}-0badf0"))
+made = shutil.copytree(sound.path, sound.path.with_name("made"))
+head = sound.journal.read_bytes()
+(made / "journal.jsonl").write_bytes(head.replace(b'{"format":', b'{"format":9', 1))
+made.rename(copy.path)
+"""
+"""Records a job, and beside it one as a newer version would."""
 _Open = Callable[..., Page]
 
 
@@ -118,3 +131,29 @@ def test_a_kernel_that_dies_while_it_starts_ranks_is_named(own_page: Page) -> No
     dialog.get_by_role("button", name="Close").click()
     expect(control).to_have_text("This kernel")
     expect(control).to_be_enabled()
+
+
+def test_a_job_that_cannot_be_read_says_so_in_the_sidebar_and_in_its_tab(page: Page) -> None:
+    page.run(COPY)
+    page.evaluate("window.jupyterapp.commands.execute('notebook-accel:show-jobs')")
+    sidebar = page.tab.get_by_role("region", name="Jobs of notebook-accel")
+    broken, sound = sidebar.locator(".na-lab-job").nth(0), sidebar.locator(".na-lab-job").nth(1)
+    expect(broken).to_contain_text("This job can't be read: its journal was written by another version")
+    expect(broken.locator(".na-lab-status")).to_have_text("ended")
+    expect(broken.get_by_role("button")).to_have_text(["Delete"])
+    expect(sound).to_contain_text("sound")
+    expect(sound.get_by_role("button", name="Open")).to_be_visible()
+    page.evaluate("window.jupyterapp.commands.execute('notebook-accel:open-job', {job: '0badf0'})")
+    tab = page.tab.locator(".na-lab-job-tab")
+    expect(tab).to_contain_text("written by another version")
+    page.screenshot("another-version")
+    page.evaluate("window.jupyterapp.shell.activateById(window.jupyterapp.shell.widgets('main').next().value.id)")
+    page.run("copy.journal.write_bytes(b'\\x00\\xff' * 100)")
+    page.evaluate("window.jupyterapp.shell.activateById('notebook-accel-job-0badf0')")
+    expect(tab).to_contain_text("no valid first line")
+    broken.get_by_role("button", name="Delete").click()
+    page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(tab).to_contain_text("there is no job 0badf0")
+    expect(sidebar.get_by_text("0badf0")).to_have_count(0)
+    page.tab.locator(".lm-TabBar-tab", has_text="Job 0badf0").locator(".lm-TabBar-tabCloseIcon").click()
+    expect(tab).to_have_count(0)
