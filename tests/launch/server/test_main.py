@@ -232,6 +232,29 @@ def test_everything_ends_with_a_kernel_and_a_keeper_that_are_killed_at_once(with
         os.kill(child, signal.SIGKILL)
 
 
+KEEPER = """
+import os
+from notebook_accel.launch.server import abandoned, keeper
+abandoned.VARIABLE = "NOTEBOOK_ACCEL_TEST"
+keeper.fork_server()
+os._exit(0)  # the server
+"""
+
+
+def test_a_keeper_ends_what_it_has_not_started_if_its_kernel_has_ended() -> None:
+    """The variable has a name of its own here, so that no other keeper on this machine ends the process."""
+    kernel = subprocess.Popen(["sleep", "1000"])
+    (mark,) = abandoned.mark(kernel.pid).values()
+    kernel.kill()
+    kernel.wait()
+    with subprocess.Popen(["sleep", "1000"], env={**os.environ, "NOTEBOOK_ACCEL_TEST": mark}) as left:
+        subprocess.run([sys.executable, "-c", KEEPER], check=True, timeout=45)
+        try:
+            assert not outlive([left.pid], 20)
+        finally:
+            left.kill()
+
+
 def test_what_ranks_have_started_ends_with_a_server_that_is_killed(engine: ServerEngine) -> None:
     with Group(engine) as group:
         group.call(calls.leave_children)
