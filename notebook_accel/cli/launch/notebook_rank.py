@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _INTERRUPTED = 130
+_INLINE = "module://matplotlib_inline.backend_inline"
+"""The backend of matplotlib that makes figures outputs of the notebook, as a kernel sets it; part of IPython."""
 
 
 class Outputs:
@@ -230,6 +232,8 @@ def main() -> int:
     chosen = json.loads(how)
     sys.argv = [path, *arguments]
     sys.path[0] = str(Path(path).resolve().parent)
+    if chosen["output"]:
+        os.environ.setdefault("MPLBACKEND", _INLINE)  # on all ranks, so that cells do the same on each
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     first = os.environ.get("RANK", "0") == "0"
     output = Path(chosen["output"]) if chosen["output"] and first else None

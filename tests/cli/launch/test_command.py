@@ -124,6 +124,21 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
     assert third["outputs"][1]["evalue"] == "only here"
 
 
+def test_the_figures_of_a_notebook_are_saved_as_in_a_kernel(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text(
+        notebook(
+            "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+            "plt.plot([2, 1])\nplt.show()\nprint('shown')",
+        )
+    )
+    done = launch("--num_processes=1", "--cpu", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb")
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = json.loads((tmp_path / "b.ipynb").read_text())["cells"]
+    assert [sorted(each["data"]) for each in first["outputs"]] == [["image/png", "text/plain"]]
+    figure, printed = second["outputs"]
+    assert (sorted(figure["data"]), printed["text"]) == (["image/png", "text/plain"], "shown\n")
+
+
 def test_a_cell_for_persistent_ranks_finds_what_it_would_find_there(tmp_path: Path) -> None:
     """Two ranks that are kernels, each of which imports torch."""
     (tmp_path / "a.ipynb").write_text(
