@@ -214,20 +214,25 @@ def collate(items):
 def seed(worker):
     assert torch.utils.data.get_worker_info().id == worker
 
-def f(context):
+def f(context, workers):
     loader = torch.utils.data.DataLoader(
-        Squares(), batch_size=4, num_workers=2, multiprocessing_context=context, collate_fn=collate, worker_init_fn=seed
+        Squares(),
+        batch_size=4,
+        num_workers=workers,
+        multiprocessing_context=context,
+        collate_fn=collate,
+        worker_init_fn=seed,
     )
     return [batch.tolist() for batch in loader]
 """
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook, context: str):
-    """Long where workers are spawned: each of them imports torch."""
+@pytest.mark.parametrize(("context", "workers"), [("fork", 2), ("spawn", 1)])
+def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook, context: str, workers: int):
+    """One worker where it is spawned, since each imports torch."""
     notebook.check(LOADER)
     expected = [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]
-    assert notebook.value(f"notebook_launcher(f, ({context!r},), num_processes=1)") == [expected]
+    assert notebook.value(f"notebook_launcher(f, ({context!r}, {workers}), num_processes=1)") == [expected]
 
 
 def test_large_captured_arrays_are_shared_by_the_ranks(notebook: Notebook):
