@@ -33,7 +33,7 @@ from notebook_accel.launch.rank import disconnect, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.exceptions import exception_events
-from notebook_accel.launch.system import memory_file, process_setup
+from notebook_accel.launch.system import garbage_collection, memory_file, process_setup
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
@@ -165,7 +165,8 @@ class Rank:
         at_once = self._calls_started == 1  # later calls may end before the channel thread wakes up
         try:
             self._channel_thread.emit(PhaseChanged(Phase.LOADING), at_once=at_once)
-            call = load()
+            with garbage_collection.paused():  # modules may be imported
+                call = load()
             sent = call.definitions
             self._channel_thread.emit(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"

@@ -18,7 +18,7 @@ from typing import Any
 
 from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import garbage_collection, open_file_limit
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
@@ -49,7 +49,8 @@ def main(fd: int) -> None:
 
 def host(request: dict[str, Any], listener: int) -> Any:
     """Hosts the store, on node 0. This never waits, since the address is this node's own."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    with garbage_collection.paused():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     listener, unguard = _guard(listener)
     with without_name_server(request["host"]):

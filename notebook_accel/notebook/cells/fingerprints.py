@@ -8,13 +8,11 @@ read in samples, a large tensor is known by its version counter and its address,
 
 from __future__ import annotations
 
-import gc
 import types
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from notebook_accel.launch.system import garbage_collection
 from notebook_accel.notebook.cells.fingerprint_pickler import FingerprintPickler, HashSink, is_imported
 
 
@@ -47,7 +45,7 @@ def take(value: Any, *, complete: bool = False, seconds: float = 1.0) -> Fingerp
     """
     if type(value) in _CONSTANTS or is_imported(value):
         return _CONSTANT
-    with _no_garbage_collection():
+    with garbage_collection.paused():  # a full one, once torch is imported, takes longer than a fingerprint may take
         sink = HashSink(seconds)
         pickler = FingerprintPickler(sink)
         try:
@@ -59,18 +57,6 @@ def take(value: Any, *, complete: bool = False, seconds: float = 1.0) -> Fingerp
         finally:
             pickler.clear_memo()
     return Fingerprint(sink.hash.digest(), frozenset(sink.memory), bool(sink.sampled), checksum)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Postpones garbage collection: a full one, once torch is imported, takes longer than a fingerprint may take."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def differ(before: Fingerprint | None, now: Fingerprint | None, *, complete: bool) -> bool | None:

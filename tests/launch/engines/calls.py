@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -248,6 +249,18 @@ def big(size: int) -> bytes:
 
 def unpicklable() -> Any:
     return (number for number in range(3))
+
+
+class CollectsAtLoading:
+    """Is loaded as whether the garbage collector runs at that time."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return gc.isenabled, ()
+
+
+def collects(at_loading: object) -> tuple[object, bool]:
+    """Whether the garbage collector ran as the call was loaded, and runs now."""
+    return at_loading, gc.isenabled()
 
 
 class Unloadable:

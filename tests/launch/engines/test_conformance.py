@@ -188,6 +188,11 @@ def test_a_value_that_cannot_be_sent_fails_in_returning(isolated: Engine) -> Non
         assert "`result` is a generator" in group.failed().chain[-1].text
 
 
+def test_no_garbage_is_looked_for_while_a_call_is_loaded(isolated: Engine) -> None:
+    """Loading imports modules, and looking for garbage takes a fifth of that time."""
+    assert run(isolated, calls.collects, calls.CollectsAtLoading()) == [(False, True)]
+
+
 def test_a_call_that_cannot_be_loaded_fails_in_loading(isolated: Engine) -> None:
     with Group(isolated) as group:
         group.call(calls.add, 1, calls.Unloadable())
