@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from notebook_accel import RankError, events, notebook_launcher, report
-from notebook_accel.events import Phase, PhaseChanged
+from notebook_accel.events import Bar, Phase, PhaseChanged
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.pickling import OUT_OF_BAND
 from notebook_accel.launch.wire.shortening import ends, shortened
@@ -75,6 +75,8 @@ def say_too_much() -> str:
         events.emit(PhaseChanged(Phase.RUNNING, detail))
     report(**{"x" * 5000: 1.0})
     report(short=2.0)
+    for number, length in enumerate((2000, 2000, 5000)):  # the first two are too long together
+        events.emit(Bar(number, 1, description="x" * length))
     assert events.request_input("x" * 5000, "> ") is None
     return "returned"
 
@@ -123,8 +125,9 @@ def test_what_else_is_too_long_is_left_out_and_nobody_waits(capfd: pytest.Captur
     assert job.result() == ["returned"]
     assert set(job.metrics) == {"rank", "step", "seconds", "short"}
     assert {line.text.split(" message")[0] for line in job.ranks[0].lines} == {
-        f"notebook-accel: a {kind!r}" for kind in ("phase", "reports", "asked")
+        f"notebook-accel: a {kind!r}" for kind in ("phase", "reports", "bar", "asked")
     }
+    assert set(job.ranks[0].bars) == {0, 1}
 
 
 @pytest.mark.parametrize("length", [10, 11, 1000])
