@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Set
 
-from notebook_accel import rank_local
+from notebook_accel import garbage_collection, rank_local
 from notebook_accel.events import (
     Call,
     DebugRequested,
@@ -33,7 +33,7 @@ from notebook_accel.launch.rank import disconnect, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.exceptions import exception_events
-from notebook_accel.launch.system import garbage_collection, memory_file, process_setup
+from notebook_accel.launch.system import memory_file, process_setup
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked

@@ -16,9 +16,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from notebook_accel import garbage_collection
 from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import garbage_collection, open_file_limit
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel

@@ -12,7 +12,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.launch.system import garbage_collection
+from notebook_accel import garbage_collection
 from notebook_accel.notebook.cells.fingerprint_pickler import FingerprintPickler, HashSink, is_imported
 
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from notebook_accel.launch.system.garbage_collection import paused
+from notebook_accel.garbage_collection import paused
 
 
 def fail_in_a_pause() -> None:
