@@ -35,7 +35,15 @@ def attach(job: str | Job | None = None) -> Job:
         ConfigurationError: There is no such job, or NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         JobLostError: The job's journal cannot be read.
     """
-    record = records.find(job.id if isinstance(job, Job) else job, front_end.current.origin())
+    job_id = job.id if isinstance(job, Job) else job
+    try:
+        record = records.find(job_id, front_end.current.origin())
+    except ConfigurationError:
+        local = _local_jobs.get(job_id or "")
+        if local is None:
+            raise
+        local.show()  # a job of this process that can't be recorded, such as on a full disk
+        return local
     followed = follow(record)
     return _local_jobs.get(record.id, followed)
 

@@ -1,0 +1,27 @@
+"""`attach` where jobs can't be recorded; elsewhere see tests/kernel/test_attach.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from notebook_accel import attach, notebook_launcher
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.journal import records
+
+
+def test_a_job_that_is_not_recorded_is_found_where_it_was_launched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    no_folder = tmp_path / "file"
+    no_folder.touch()
+    monkeypatch.setenv(records.VARIABLE, str(no_folder))
+    job = notebook_launcher(len, ("four",), num_processes=1, in_process=True, block=False, name="counted")
+    assert job.result(60) == [4]
+    capsys.readouterr()
+    assert attach(job) is job
+    assert "counted" in capsys.readouterr().out
+    assert attach(job.id) is job
+    with pytest.raises(ConfigurationError):
+        attach("another")
