@@ -119,8 +119,8 @@ class WidgetView:
         self._former.append(before.id)
         self._maker.note = (
             "A page with this notebook was opened, reloaded, or closed while the job runs. There, what the ranks print "
-            "from then on is added below this panel when the job ends; until then, "
-            f"attach({self._job.id!r}) in another cell shows it"
+            "from then on is added below this panel when the job ends; until then, the log on the panel shows it, and "
+            f"attach({self._job.id!r}) in another notebook"
         )
         self._panel = self._open()
         before.close()
