@@ -110,6 +110,7 @@ def test_two_browsers_show_a_job_that_its_cell_waits_for(own_page: Page, browser
     own_page.run(TRAIN)
     first = own_page.begin("notebook_launcher(train, num_processes=2, device='cpu')")
     expect(first.rank(1)).to_contain_text("epoch 0/3")
+    own_page.save()  # the second browser loads what is saved
     with browser.new_context(viewport=chromium.VIEWPORT) as context:
         tab = context.new_page()
         tab.goto(own_page.address)
