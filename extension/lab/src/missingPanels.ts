@@ -2,7 +2,7 @@
 import type { ISessionContext } from "@jupyterlab/apputils";
 import type { NotebookPanel } from "@jupyterlab/notebook";
 import type { Kernel } from "@jupyterlab/services";
-import { controlChannelOf } from "../../src/host";
+import { controlChannelOf, type Kernel as Receiver } from "../../src/host";
 
 /** Within this time, in milliseconds, an idle kernel has answered, and the page has drawn the panels that it knows. */
 const PAUSE = 2000;
@@ -20,7 +20,7 @@ export async function requestPanels(panel: NotebookPanel): Promise<void> {
   if (panel.isDisposed || kernel.isDisposed || kernel.status === "idle" || panel.node.querySelector(".na-panel"))
     return;
   const content = { panel: EVERY_PANEL, content: { cmd: "opened" } };
-  controlChannelOf(kernel as Parameters<typeof controlChannelOf>[0])?.({
+  controlChannelOf(kernel as Receiver)?.({
     target_name: "notebook-accel",
     notebook_accel: content,
   });
