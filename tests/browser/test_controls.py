@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.page import Page
-from tests.browser.test_looks import is_accessible
+from tests.browser.test_looks import fits, is_accessible
 
 TRAIN = """
 def train(epochs):
@@ -20,7 +20,7 @@ def train(epochs):
     data = torch.utils.data.TensorDataset(torch.randn(1200, 3))
     model, optimizer, loader = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(data))
     accelerator.tunable("lr", 0.1, low=0)
-    accelerator.tunable("warmup_steps", 100)
+    accelerator.tunable("steps_before_the_learning_rate_of_the_decoder_falls", 100)
     for epoch in accelerator.epochs(epochs):
         for (inputs,) in tqdm(loader, desc="batch"):
             loss = model(inputs).square().sum()
@@ -31,6 +31,11 @@ def train(epochs):
             time.sleep(0 if os.path.exists("fast") else 0.05)
     return epoch
 """
+
+BESIDE = """facts => [...facts.children].every((node, index, all) => index % 2 === 0
+    || Math.abs(node.getBoundingClientRect().top - all[index - 1].getBoundingClientRect().top) < 3
+       && node.getBoundingClientRect().left >= all[index - 1].getBoundingClientRect().right)"""
+"""Each fact stands on the line of its name, after it."""
 
 
 def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> None:
@@ -55,8 +60,10 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     rate.press("Enter")
     expect(controls).to_contain_text("lr=-1 is below its minimum, 0")
     cell.panel.get_by_text("About this run").click()
+    facts = cell.panel.locator(".na-about-facts")
     for fact in ("train(4)", "torch ", "7"):
-        expect(cell.panel.locator(".na-about-facts")).to_contain_text(fact)
+        expect(facts).to_contain_text(fact)
+    assert facts.evaluate(BESIDE), "a fact is not beside its name"
     expect(page.tab).to_have_title(re.compile("paused · .*loss .* — "))
     is_accessible(page)
     page.screenshot("paused")
@@ -65,8 +72,8 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     expect(cell.panel).to_contain_text("lr 0.1 → 0.01 after step")
     expect(rate).to_have_value("0.01")
     page.use_theme("JupyterLab Dark")
-    page.tab.set_viewport_size({"width": 640, "height": 900})
-    assert cell.panel.evaluate("node => node.scrollWidth <= node.clientWidth"), "it does not fit"
+    page.tab.set_viewport_size({"width": 600, "height": 900})
+    fits(cell)
     is_accessible(page)
     controls.scroll_into_view_if_needed()
     page.screenshot("dark")
