@@ -10,7 +10,7 @@ from notebook_accel.events.base import Event
 
 @dataclass(frozen=True)
 class Call(Event):
-    """Run a function. The parts of its payload are sent with it, or the descriptor of a memory file that holds them."""
+    """Run a function. The parts of its payload are sent with it, or the descriptors of memory files that hold them."""
 
     kind = "call"
     layout: Sequence[int]

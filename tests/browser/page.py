@@ -166,7 +166,7 @@ class Page:
         self.tab.goto("about:blank")
 
     def use_theme(self, name: str) -> None:
-        """Changes the colours, and waits for their style sheet, which comes after the command has ended."""
+        """Changes the colors, and waits for their style sheet, which comes after the command has ended."""
         self.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name)
         self.tab.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=name)
 

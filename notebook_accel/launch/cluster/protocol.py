@@ -8,7 +8,7 @@ passes on `payload` and those below it: to the nodes of the `ranks` that they na
     group     a new group, with its socket
     survey    which nodes there are
     preload   modules to import for later ranks; also goes to the agents
-    payload   a call's memory file; its content goes to each node once
+    payload   the content of a call's memory files; it goes to each node once
     call, send, finish, signal, dump_stacks, close_store, expect_ends
               as in the contract of engines
     read      how many bytes of a rank's events the kernel has read

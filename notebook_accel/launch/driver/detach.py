@@ -16,7 +16,8 @@ from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import memory_file, processes
+from notebook_accel.launch.system import processes
+from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, is_readable, pair

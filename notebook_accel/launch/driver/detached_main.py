@@ -83,7 +83,7 @@ def main(fd: int) -> None:
     journal_front_end = JournalFrontEnd(order)
     front_end.use(journal_front_end)
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
-    payload = Payload(next(iter(message.fds), None), order.layout, [bytes(part) for part in parts])
+    payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True, saved=order.saved)
     journal_front_end.job = launch.job

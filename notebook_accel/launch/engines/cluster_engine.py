@@ -16,7 +16,8 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import installed, memory_file, processes
+from notebook_accel.launch.system import installed, processes
+from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair

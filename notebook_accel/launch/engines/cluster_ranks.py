@@ -48,7 +48,7 @@ class ClusterRanks:
         self._listener = listener
         self._running = set(range(spec.size))
         self._payload: Payload | None = None
-        """The latest call whose memory file was sent; each node gets it once."""
+        """The latest call whose memory files were sent; each node gets it once."""
         self._read: Counter[int] = Counter()
         """Bytes of each rank's events that were read since the last report to its node."""
         self._paused: dict[int, list[Message]] = {}
@@ -67,9 +67,9 @@ class ClusterRanks:
         )
 
     def call(self, ranks: Collection[int], payload: Payload) -> None:
-        if payload.fd is not None and payload is not self._payload:
+        if payload.fds and payload is not self._payload:
             self._payload = payload
-            self._request("payload", fds=[payload.fd])
+            self._request("payload", fds=payload.fds)
         self._request("call", payload.parts, ranks=list(ranks), layout=payload.layout)
 
     def send(self, ranks: Collection[int], event: Event) -> None:

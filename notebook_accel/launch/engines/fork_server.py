@@ -12,7 +12,8 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import memory_file, open_file_limit
+from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 

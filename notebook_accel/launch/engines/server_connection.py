@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import memory_file, processes
+from notebook_accel.launch.system import processes
 from notebook_accel.launch.system.limits import explain_refusal
+from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.server.main:main"

@@ -33,7 +33,8 @@ from notebook_accel.launch.rank import disconnect, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.exceptions import exception_events
-from notebook_accel.launch.system import memory_file, process_setup
+from notebook_accel.launch.system import process_setup
+from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked

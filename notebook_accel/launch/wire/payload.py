@@ -1,13 +1,10 @@
-"""The payload of a call: a small one is sent in the message; a large one is written once, to a memory file.
+"""The payload of a call: a small one is sent in the message; a large one is written once, to memory files.
 
-Every rank maps that file copy-on-write, so that ranks share its memory until they write to it.
+Every rank maps these files copy-on-write, so that ranks share their memory until they write to it.
 """
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import os
 import pickle
 import sys
 import warnings
@@ -17,13 +14,11 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
-from notebook_accel.launch.system import memory_file
+from notebook_accel.launch.system.memory import memory_stripes
 from notebook_accel.launch.wire import cell_names, notebook_state, pickling, stack_frames
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
-_WRITE = 2**30
-"""Bytes of one write; Linux takes no more than 2 GiB at once."""
 _SMALL = 16 * 1024
 """Bytes up to which a call is sent in the message: to create a file, and to map it in each rank, takes longer."""
 
@@ -46,8 +41,8 @@ class Unpacked:
 class Payload:
     """A call, packed for the ranks. Close it after its last launch."""
 
-    fd: int | None
-    """The memory file, if there is one."""
+    fds: Sequence[int]
+    """The memory files, if there are any."""
     layout: tuple[int, ...]
     """Lengths in bytes of its parts: the mirrored state, the call, then the out-of-band buffers."""
     parts: Sequence[bytes] = ()
@@ -57,14 +52,8 @@ class Payload:
     names: Set[str] = frozenset()
     """The names in the notebook's `__main__` of the functions and classes that it contains."""
 
-    @property
-    def fds(self) -> list[int]:
-        """The descriptors that are sent with it."""
-        return [] if self.fd is None else [self.fd]
-
     def close(self) -> None:
-        if self.fd is not None:
-            os.close(self.fd)
+        memory_stripes.release(self.fds)
 
     def __enter__(self) -> Payload:
         return self
@@ -77,7 +66,7 @@ def wrap_in_process(function: Callable[..., Any], args: Sequence[Any], kwargs: M
     """The payload for a rank in this process: nothing is pickled or copied."""
     main = vars(sys.modules["__main__"])
     names = (name for name, value in main.items() if getattr(value, "__module__", None) == "__main__")
-    return Payload(None, (), unpacked=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
+    return Payload((), (), unpacked=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
 
 
 def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
@@ -130,9 +119,9 @@ def from_parts(parts: Sequence[memoryview]) -> Payload:
     """
     layout = tuple(part.nbytes for part in parts)
     if sum(layout) <= _SMALL:
-        return Payload(None, layout, [bytes(part) for part in parts])
+        return Payload((), layout, [bytes(part) for part in parts])
     try:
-        return Payload(_write(parts), layout)
+        return Payload(memory_stripes.write(parts), layout)
     except (OSError, MemoryError) as error:
         size = sum(layout)
         raise PayloadError(
@@ -143,15 +132,15 @@ def from_parts(parts: Sequence[memoryview]) -> Payload:
 
 def parts_of(packed: Payload) -> list[bytes]:
     """The parts of a payload, in the order of its layout."""
-    if packed.fd is None:
+    if not packed.fds:
         return list(map(bytes, packed.parts))
-    offsets = _offsets(packed.layout)[:-1]
-    return [_read(packed.fd, start, length) for start, length in zip(offsets, packed.layout, strict=True)]
+    starts = memory_stripes.offsets(packed.layout)[:-1]
+    return [memory_stripes.read(packed.fds, *place) for place in zip(starts, packed.layout, strict=True)]
 
 
 def sources(packed: Payload) -> dict[str, tuple[str, str]]:
     """The cells that the functions of a call come from, by file name: the name that the user sees, and the text."""
-    head = packed.parts[0] if packed.fd is None else os.pread(packed.fd, packed.layout[0], 0)
+    head = memory_stripes.read(packed.fds, 0, packed.layout[0]) if packed.fds else packed.parts[0]
     _, found = pickle.loads(head)
     return dict(found)
 
@@ -167,11 +156,11 @@ def send(packed: Payload, channel: Channel) -> None:
 
 
 def receive(message: Message, layout: Sequence[int]) -> Unpacked:
-    """Applies the notebook's state, and unpickles the call. Runs in the rank; closes the memory file.
+    """Applies the notebook's state, and unpickles the call. Runs in the rank; closes the memory files.
 
     Objects that were dumped between the call and the definitions are appended to the function's arguments.
     """
-    found = unpack_parts(message.blobs or _mapped(message.fds[0], layout))
+    found = unpack_parts(message.blobs or _mapped(message.fds, layout))
     (function, args, kwargs), *more, (definitions, sent) = found
     vars(sys.modules["__main__"]).update(definitions)
     # Not the launched function: it is never the task of a worker, and may hold much data.
@@ -191,12 +180,14 @@ def unpack_parts(parts: Sequence[Any]) -> Iterable[Any]:
     return load(parts[1], parts[2:])
 
 
-def _mapped(fd: int, layout: Sequence[int]) -> list[memoryview]:
-    """Maps a memory file and closes it; returns its parts. They keep the mapping, and so the memory, alive."""
-    offsets = _offsets(layout)
-    with contextlib.closing(os.fdopen(fd, "rb")) as file:
-        view = memoryview(_map(file.fileno(), offsets[-1]))
-    return [view[start : start + length] for start, length in zip(offsets[:-1], layout, strict=True)]
+def _mapped(fds: Sequence[int], layout: Sequence[int]) -> list[memoryview]:
+    """Maps memory files and closes them; returns their parts. These keep the mapping, and so the memory, alive."""
+    try:
+        view = memoryview(memory_stripes.map_private(fds))
+    finally:
+        memory_stripes.close(fds)
+    starts = memory_stripes.offsets(layout)[:-1]
+    return [view[start : start + length] for start, length in zip(starts, layout, strict=True)]
 
 
 _known_definitions: set[str] = set()
@@ -241,43 +232,6 @@ def unpack_value(blobs: Sequence[Any]) -> Any:
         return None
     (value,) = load(blobs[0], blobs[1:])
     return value
-
-
-def _offsets(layout: Sequence[int]) -> list[int]:
-    """The offset at which each part begins, and last the size of the file; all are page boundaries."""
-    offsets = [0]
-    for length in layout:
-        offsets.append(offsets[-1] + -(-length // mmap.PAGESIZE) * mmap.PAGESIZE)
-    return offsets
-
-
-def _write(parts: Sequence[memoryview]) -> int:
-    """Writes the parts to a new memory file, each from a page boundary on; returns its descriptor."""
-    fd = memory_file.create()
-    try:
-        offsets = _offsets([part.nbytes for part in parts])
-        os.truncate(fd, offsets[-1])
-        for part, start in zip(parts, offsets[:-1], strict=True):
-            written = 0
-            while written < part.nbytes:
-                written += os.pwrite(fd, part[written : written + _WRITE], start + written)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _read(fd: int, start: int, length: int) -> bytes:
-    """Reads a part of a memory file."""
-    found = bytearray()
-    while len(found) < length:
-        found += os.pread(fd, min(length - len(found), _WRITE), start + len(found))
-    return bytes(found)
-
-
-def _map(fd: int, size: int) -> mmap.mmap:
-    """Maps a file copy-on-write: a rank may write to its arrays, and others that map the same file do not see it."""
-    return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @dataclass(frozen=True)

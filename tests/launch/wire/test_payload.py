@@ -45,19 +45,19 @@ def test_a_large_capture_is_a_part_of_its_own(make: Callable[[], Any]) -> None:
         _, call, *buffers = packed.layout
         assert buffers == [5 * MEGABYTE]
         assert call < OUT_OF_BAND
-        assert packed.fd is not None
-        size = os.fstat(packed.fd).st_size
+        (fd,) = packed.fds
+        size = os.fstat(fd).st_size
         assert sum(packed.layout) <= size < sum(packed.layout) + 3 * resource.getpagesize()
 
 
 def test_the_parts_begin_on_pages_and_hold_their_bytes() -> None:
     arrays = [np.full(OUT_OF_BAND + odd, odd % 251, np.uint8) for odd in (0, 1, 4095, 4096, 4097)]
     with payload.pack(captured(arrays), (), {}) as packed:
-        assert packed.fd is not None
+        (fd,) = packed.fds
         at = 0
         for length, array in zip(packed.layout, [None, None, *arrays], strict=True):
             if array is not None:
-                assert os.pread(packed.fd, length, at) == array.tobytes()
+                assert os.pread(fd, length, at) == array.tobytes()
             at += -(-length // resource.getpagesize()) * resource.getpagesize()
 
 
@@ -66,8 +66,8 @@ def test_a_payload_takes_one_descriptor_until_it_is_closed() -> None:
     before = len(os.listdir("/dev/fd"))
     with payload.pack(captured(np.ones(MEGABYTE)), (), {}) as packed:
         assert len(os.listdir("/dev/fd")) == before + 1
-        assert packed.fd is not None
-        assert not os.get_inheritable(packed.fd)
+        (fd,) = packed.fds
+        assert not os.get_inheritable(fd)
 
 
 @pytest.mark.usefixtures("no_descriptor_leaks")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import Engine, GroupSpec, Ranks, Rendezvous
 from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system.memory import memory_stripes
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -42,8 +42,8 @@ class LocalGroup:
         self._loop = loop
         self._add = add
         self._ranks: Ranks | None = None
-        self._payload: int | None = None
-        """The memory file of the latest large call."""
+        self._payload: list[int] = []
+        """The memory files of the latest large call."""
         self._unread = [0] * len(self._members)
         """The weight of each rank's events that the kernel has not read."""
         self._partial_lines = PartialLines()
@@ -103,7 +103,7 @@ class LocalGroup:
             return  # it could not be started, which has been reported
         members = [self._members.index(rank) for rank in header.get("ranks", ())]
         if operation == "call":
-            ranks.call(members, Payload(None if blobs else self._payload, tuple(header["layout"]), blobs))
+            ranks.call(members, Payload(() if blobs else self._payload, tuple(header["layout"]), blobs))
         elif operation == "send":
             ranks.send(members, from_wire(header["event"]))
         elif operation == "finish":
@@ -122,14 +122,11 @@ class LocalGroup:
 
     def _take_payload(self, data: Any) -> None:
         self._close_payload()
-        self._payload = os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
-        view = memoryview(data)
-        while view.nbytes:
-            view = view[os.write(self._payload, view) :]
+        self._payload = memory_stripes.write([memoryview(data)])
 
     def _close_payload(self) -> None:
-        if self._payload is not None:
-            os.close(self._payload)
+        memory_stripes.close(self._payload)
+        self._payload = []
 
     def _on_read(self, ranks: Ranks, local: int, count: int) -> None:
         was_paused = self._unread[local] > UNREAD

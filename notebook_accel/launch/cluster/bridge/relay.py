@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import defaultdict
@@ -19,10 +18,8 @@ from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.engines.contract import NodeRequest
+from notebook_accel.launch.system.memory import memory_stripes
 from notebook_accel.launch.wire.stream import Channel, Message
-
-_MOST_AT_ONCE = 2**30
-"""Bytes; one call reads 2 GB at most."""
 
 
 class Relay:
@@ -80,7 +77,7 @@ class Relay:
             wanted = {**header["node_request"], "excluded": tuple(header["node_request"]["excluded"])}
             self._find(NodeRequest(**wanted), self)
         elif header["op"] == "payload":
-            self._send(header, [_content(message.fds[0])])
+            self._send(header, [_content(message.fds)])
         elif header["op"] == "signal" and not self._started:
             if header["signum"] in (signal.SIGTERM, signal.SIGKILL):  # it has not started, and will not
                 self._end(header["ranks"], Exited(code=None, signal=header["signum"], at=time.time()))
@@ -200,10 +197,9 @@ class Relay:
         self._to_kernel.close()
 
 
-def _content(fd: int) -> bytes:
-    """The content of a memory file, which is closed."""
+def _content(fds: Sequence[int]) -> bytes:
+    """The content of memory files, which are closed."""
     try:
-        size = os.fstat(fd).st_size
-        return b"".join(os.pread(fd, _MOST_AT_ONCE, at) for at in range(0, size, _MOST_AT_ONCE))
+        return memory_stripes.read_all(fds)
     finally:
-        os.close(fd)
+        memory_stripes.close(fds)

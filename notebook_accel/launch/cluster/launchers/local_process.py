@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from notebook_accel.launch.cluster.agent_launcher import Order
-from notebook_accel.launch.system import memory_file
+from notebook_accel.launch.system.memory import memory_file
 
 _EXIT_TIMEOUT = 5.0
 """Seconds to exit for a process whose agents have been disconnected."""

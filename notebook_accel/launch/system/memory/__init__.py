@@ -1,0 +1,1 @@
+"""Memory that several processes share without a name in the file system."""
