@@ -2,11 +2,12 @@
 
     magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/command.py)
     cells/   ─ `%%accelerate`: cells on persistent ranks
-    ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion, preloading
+    ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
     marimo_front_end.py ─ the front end for marimo, in place of ipython/
+    preload.py ─ tells the fork server what the notebook has imported
 
-Imports run downwards: magics, cells, ipython and marimo_front_end, views.
+Imports run downwards: magics, cells, ipython and marimo_front_end, preload, views.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.cell_numbers import note_text
 from notebook_accel.notebook.ipython.debugger import kernel_debugger
 from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
-from notebook_accel.notebook.ipython.preload import Preloader
 from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
+from notebook_accel.notebook.preload import CELLS, Preloader
 from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def attach(shell: InteractiveShell) -> None:
     install()
     kernel_debugger.install(getattr(shell, "kernel", None))
     shell.events.register("pre_run_cell", note_text)
-    preloader = Preloader(engines.default())
+    preloader = Preloader(engines.default(), CELLS)
     shell.events.register("post_run_cell", lambda *_: preloader.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())

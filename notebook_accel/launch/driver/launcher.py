@@ -218,7 +218,7 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 def _in_background(launch: Launch) -> Job:
     attach.remember(launch.job)
     context = contextvars.copy_context()  # prints below the cell that started the job
-    threading.Thread(target=context.run, args=(launch.run,), name=f"launch {launch.job.name}", daemon=True).start()
+    threading.Thread(target=context.run, args=(_run, launch), name=f"launch {launch.job.name}", daemon=True).start()
     return launch.job
 
 
@@ -228,8 +228,13 @@ def _to_its_end(launch: Launch) -> Any:
     launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
     saves = catch_sigterm(launch.requests) if launch.saves_checkpoints else contextlib.nullcontext()
     with saves, catch_sigint(launch.requests):
-        launch.run()
+        _run(launch)
     return launch.job.result()
+
+
+def _run(launch: Launch) -> None:
+    launch.run()
+    front_end.current.after_launch()
 
 
 @explained(launch_advice.debug_advice)

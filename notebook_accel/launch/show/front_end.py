@@ -77,6 +77,9 @@ class FrontEnd(Protocol):
             KeyboardInterrupt: The user has interrupted the wait.
         """
 
+    def after_launch(self) -> None:
+        """A launch of this process has ended. Called by the thread that ran it."""
+
     def origin(self) -> str:
         """The notebook that the user works in, by a name that outlives this process; empty without one."""
 
@@ -272,6 +275,9 @@ class Terminal:
             return input(prompt)
         except EOFError:
             return None
+
+    def after_launch(self) -> None:
+        pass
 
     def origin(self) -> str:
         return ""

@@ -7,7 +7,6 @@
     here_cells.py    ─ `%%here`: runs a cell in the kernel
     magic_commands.py ─ click commands as magics: parsed, explained and completed; completion.py: the Tab key
     debugger/        ─ JupyterLab's debugger, on ranks
-    preload.py       ─ tells the fork server what the notebook has imported
 
 Start reading at `front_end.py`.
 """

@@ -57,7 +57,7 @@ class Agent:
 
     def call(self, function: Callable[..., Any], *args: Any) -> None:
         with payload.pack(function, args, {}) as packed:
-            assert packed.fd is None
+            assert not packed.fds
             self.request("call", packed.parts, layout=packed.layout)
 
     def events(self) -> list[Event]:
@@ -150,8 +150,8 @@ def test_a_group_that_cannot_be_started_is_told_of(agent: Agent) -> None:
 
 def test_a_large_call_comes_in_a_memory_file(agent: Agent) -> None:
     with payload.pack(len, (bytes(100_000),), {}) as packed:
-        assert packed.fd is not None
-        agent.request("payload", [os.pread(packed.fd, 2**20, 0)])
+        (fd,) = packed.fds
+        agent.request("payload", [os.pread(fd, 2**20, 0)])
         agent.request("call", layout=packed.layout)
     agent.wait_for(lambda: agent.has(Returned))
     [returned] = [event for event in agent.events() if isinstance(event, Returned)]
