@@ -72,7 +72,8 @@ def address(tmp_path: Path) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "marimo", "--quiet", "edit", "notebook.py", "--headless", f"--port={port}"]
     options = ["--token-password=secret", "--skip-update-check"]
-    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "NOTEBOOK_ACCEL_STATE": str(tmp_path / "state")}
+    environment = {**os.environ, **own}
     server = subprocess.Popen([*command, *options], cwd=tmp_path, env=environment)
     url = f"http://127.0.0.1:{port}"
 
