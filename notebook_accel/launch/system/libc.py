@@ -1,15 +1,17 @@
-"""Calls of the C library: end a process with its parent, and buffer C code's output by line."""
+"""Calls of the C library: end a process with its parent, buffer C code's output by line, map a file at an address."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import sys
 
-_library = ctypes.CDLL(None)
+_library = ctypes.CDLL(None, use_errno=True)
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 _LINE_BUFFERED = 1  # _IOLBF
+_MAP_FIXED = 0x10  # on Linux and macOS
 
 
 def die_with_parent(parent: int) -> None:
@@ -45,3 +47,18 @@ def line_buffer_c_stdout() -> None:
     """Makes C code flush standard output at each line, even though it is a pipe."""
     if sys.platform == "linux":
         _library.setvbuf(ctypes.c_void_p.in_dll(_library, "stdout"), None, _LINE_BUFFERED, 0)
+
+
+def map_over(address: int, size: int, fd: int) -> None:
+    """Maps a file copy-on-write in place of a part of an earlier mapping, with which it is unmapped.
+
+    Raises:
+        OSError: The system refuses it.
+    """
+    call = _library.mmap
+    call.restype = ctypes.c_void_p
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+    protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+    if call(address, size, protection, flags, fd, 0) != address:
+        code = ctypes.get_errno()
+        raise OSError(code, f"a file can't be mapped: {os.strerror(code)}")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from notebook_accel.hardware import cores
+from notebook_accel.launch.system import libc
 from notebook_accel.launch.system.memory import memory_file
 
 _MOST_STRIPES = 8
@@ -22,8 +23,6 @@ STRIPE = 64 * 2**20
 """Bytes of a stripe at least: to write them takes a hundred times as long as to start a thread."""
 _MOST_AT_ONCE = 2**30
 """Bytes of one write or read; Linux takes no more than 2 GiB at once."""
-_MAP_FIXED = 0x10
-"""On Linux and macOS; Python has no name for it."""
 
 
 def offsets(lengths: Sequence[int]) -> list[int]:
@@ -90,7 +89,7 @@ def map_private(fds: Sequence[int]) -> mmap.mmap:
     whole = mmap.mmap(-1, placed[-1][2], mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(whole))
     for fd, begin, end in placed:
-        _map_at(address + begin, end - begin, fd)
+        libc.map_over(address + begin, end - begin, fd)
     return whole
 
 
@@ -125,14 +124,3 @@ def _placed(fds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         end = begin + os.fstat(fd).st_size
         yield fd, begin, end
         begin = end
-
-
-def _map_at(address: int, size: int, fd: int) -> None:
-    """Replaces a part of an earlier mapping, with which it is unmapped."""
-    call = ctypes.CDLL(None, use_errno=True).mmap
-    call.restype = ctypes.c_void_p
-    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
-    protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-    if call(address, size, protection, flags, fd, 0) != address:
-        code = ctypes.get_errno()
-        raise OSError(code, f"a stripe of a call can't be mapped: {os.strerror(code)}")
