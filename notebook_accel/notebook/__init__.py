@@ -32,7 +32,7 @@ from notebook_accel.notebook.ipython.debugger import kernel_debugger
 from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
-from notebook_accel.notebook.preload import CELLS, Preloader
+from notebook_accel.notebook.preload import Preloader
 from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def attach(shell: InteractiveShell) -> None:
     install()
     kernel_debugger.install(getattr(shell, "kernel", None))
     shell.events.register("pre_run_cell", note_text)
-    preloader = Preloader(engines.default(), CELLS)
+    preloader = Preloader(engines.default())
     shell.events.register("post_run_cell", lambda *_: preloader.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from types import ModuleType
 
 from notebook_accel.launch import engines
@@ -40,32 +39,23 @@ TRAINING = (
     "notebook_accel.train.strategies.fsdp",
     "notebook_accel.train.checkpoints.sharded",
     "notebook_accel.train.strategies.ddp_recovery",
-)
-"""Modules that every training rank imports sooner or later, even if the notebook has not."""
-CELLS = (
     "notebook_accel.notebook.cells.on_rank.worker",
     "notebook_accel.notebook.cells.on_rank.shell",
     "IPython.core.magics",  # imported by the first shell of a process
 )
-"""What ranks import that run cells."""
+"""Modules that every training rank imports sooner or later, even if the notebook has not."""
 
 
 class Preloader:
-    """Looks for new modules in the kernel, as after each cell.
+    """Looks for new modules in the kernel, as after each cell."""
 
-    Args:
-        engine: The engine whose ranks are to have them.
-        others: Modules that the ranks need beside `TRAINING`.
-    """
-
-    def __init__(self, engine: Engine, others: Sequence[str] = ()) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._others = others
         self._examined: set[str] = set()
 
     def update(self) -> None:
         """Makes the fork server, and those of clusters, import new packages."""
-        wanted = [] if self._examined else [*TRAINING, *self._others]
+        wanted = [] if self._examined else list(TRAINING)
         new = [name for name in list(sys.modules) if name not in self._examined]
         self._examined.update(new)
         wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
