@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, notebook_launcher
 from notebook_accel.launch import engines
-from notebook_accel.notebook.preload import TRAINING
+from notebook_accel.launch.engines.preloader import TRAINING
 
 BATCHES = 200
 STATE = 3

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from notebook_accel import rank_local
+from notebook_accel.launch.show.front_end import Terminal
 
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to
 # look further.
@@ -75,6 +76,14 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
         for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
             patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def launches_preload_nothing() -> Iterator[None]:
+    """A script that launches several times has its imports preloaded, but no launch here needs what pytest imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Terminal, "preloads_after", None)
         yield
 
 

@@ -23,7 +23,7 @@ from jupyter_client.manager import KernelManager
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_TIMEOUT = 60.0
-UNTRAINED = "from notebook_accel.notebook import preload; preload.TRAINING = ()\n"
+UNTRAINED = "from notebook_accel.launch.engines import preloader; preloader.TRAINING = ()\n"
 """Begins the first cell of a kernel that launches no training: its servers then import torch, and no more, which saves
 each of them three seconds."""
 PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)

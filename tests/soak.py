@@ -87,7 +87,7 @@ def drive() -> None:
 def _preload() -> None:
     """Waits for a server that has what each rank would import for seconds, as after a cell of a notebook."""
     from notebook_accel.launch import engines
-    from notebook_accel.notebook.preload import TRAINING
+    from notebook_accel.launch.engines.preloader import TRAINING
 
     engine = engines.get()
     engine.warm()

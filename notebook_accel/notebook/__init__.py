@@ -5,9 +5,8 @@
     ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
     marimo_front_end.py ─ the front end for marimo, in place of ipython/
-    preload.py ─ tells the fork server what the notebook has imported
 
-Imports run downwards: magics, cells, ipython and marimo_front_end, preload, views.
+Imports run downwards: magics, cells, ipython and marimo_front_end, views.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 from notebook_accel import hardware
 from notebook_accel.config import file
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch import engines
+from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.plan import run_facts
 from notebook_accel.launch.show import front_end
@@ -32,7 +31,6 @@ from notebook_accel.notebook.ipython.debugger import kernel_debugger
 from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
-from notebook_accel.notebook.preload import Preloader
 from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
@@ -48,8 +46,7 @@ def attach(shell: InteractiveShell) -> None:
     install()
     kernel_debugger.install(getattr(shell, "kernel", None))
     shell.events.register("pre_run_cell", note_text)
-    preloader = Preloader(engines.default())
-    shell.events.register("post_run_cell", lambda *_: preloader.update())
+    shell.events.register("post_run_cell", lambda *_: preloader.current.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
     context = contextvars.copy_context()  # contains the cell's header, which identifies the sender

@@ -6,19 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch import engines
+from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import Terminal, View
-from notebook_accel.notebook.preload import Preloader
 
 
 class Marimo(Terminal):
     """Shows jobs as panels: marimo draws anywidget's widgets by itself."""
 
-    def __init__(self) -> None:
-        self._preloader = Preloader(engines.default())
-        self._preloader.update()
+    preloads_after = 1  # marimo calls nothing after a cell
 
     def choose_view(self) -> Callable[[Job], View]:
         from notebook_accel.notebook.views.marimo_view import MarimoView
@@ -31,9 +28,6 @@ class Marimo(Terminal):
     def request_input(self, text: str, prompt: str) -> str | None:
         self.write("stdout", text)
         return input(prompt)
-
-    def after_launch(self) -> None:
-        self._preloader.update()  # marimo calls nothing after a cell
 
     def origin(self) -> str:
         import marimo
@@ -51,3 +45,4 @@ def attach() -> None:
     """Makes marimo the front end of this process, if this is a marimo notebook."""
     if is_running():
         front_end.use(Marimo())
+        preloader.current.update()

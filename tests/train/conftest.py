@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from notebook_accel import Accelerator, notebook_launcher, set_seed
 from notebook_accel.launch import engines
-from notebook_accel.notebook.preload import TRAINING
+from notebook_accel.launch.engines.preloader import TRAINING
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import AcceleratorState
 

@@ -21,6 +21,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
+from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
@@ -234,7 +235,7 @@ def _to_its_end(launch: Launch) -> Any:
 
 def _run(launch: Launch) -> None:
     launch.run()
-    front_end.current.after_launch()
+    preloader.current.after_launch(front_end.current.preloads_after)
 
 
 @explained(launch_advice.debug_advice)

@@ -1,9 +1,10 @@
 """The engines: the driver's side of each way to start ranks. A new engine is a file here, and a row in `ENGINES`.
 
-Start reading at `contract.py`: an engine takes calls, and delivers events. `local_ranks.py` reads what ranks of this
-machine send, for the engines that start some; `cluster_ranks.py` reaches those on other machines. `ClusterEngine` is
-not in the table: `for_cluster` makes one for each cluster's address. An engine with a start method of its own for the
-fork server also needs a row in `START_METHODS` of `launch/server/start_methods.py`.
+Start reading at `contract.py`: an engine takes calls, and delivers events. `preloader.py` tells engines what this
+process has imported. `local_ranks.py` reads what ranks of this machine send, for the engines that start some;
+`cluster_ranks.py` reaches those on other machines. `ClusterEngine` is not in the table: `for_cluster` makes one for
+each cluster's address. An engine with a start method of its own for the fork server also needs a row in
+`START_METHODS` of `launch/server/start_methods.py`.
 """
 
 from __future__ import annotations

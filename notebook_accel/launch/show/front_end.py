@@ -77,8 +77,12 @@ class FrontEnd(Protocol):
             KeyboardInterrupt: The user has interrupted the wait.
         """
 
-    def after_launch(self) -> None:
-        """A launch of this process has ended. Called by the thread that ran it."""
+    @property
+    def preloads_after(self) -> int | None:
+        """The number of launches after which ranks start with the packages that this process has imported.
+
+        `None` in a front end that sees to this itself, as after each cell.
+        """
 
     def origin(self) -> str:
         """The notebook that the user works in, by a name that outlives this process; empty without one."""
@@ -230,6 +234,9 @@ class Terminal:
     """Writes lines to the standard streams; draws jobs below them where those are a terminal."""
 
     updates_displays = False
+    preloads_after: int | None = 2
+    """What ranks import themselves costs each launch a second or two; to import it for them takes as long, on another
+    core, and is of no use to a script that launches once."""
 
     def choose_view(self) -> Callable[[Job], View]:
         if not can_draw():
@@ -275,9 +282,6 @@ class Terminal:
             return input(prompt)
         except EOFError:
             return None
-
-    def after_launch(self) -> None:
-        pass
 
     def origin(self) -> str:
         return ""

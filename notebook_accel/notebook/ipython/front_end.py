@@ -33,6 +33,8 @@ _BURST_SECONDS = 2.0
 class IPythonTerminal(Terminal):
     """Shows output as plain lines, and knows the names of cells."""
 
+    preloads_after = None  # but after each cell
+
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._numbers = numbers(shell)

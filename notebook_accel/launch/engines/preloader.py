@@ -1,4 +1,4 @@
-"""Makes the fork server import the installed packages that the notebook has imported, so that ranks have them too."""
+"""Makes the fork server import the installed packages that this process has imported, so that ranks have them too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.system import installed
 
-# These serve the kernel, or need one.
+# These serve a kernel, or need one.
 _KERNELS_OWN = frozenset(
     [
         "ipykernel",
@@ -43,18 +43,27 @@ TRAINING = (
     "notebook_accel.notebook.cells.on_rank.shell",
     "IPython.core.magics",  # imported by the first shell of a process
 )
-"""Modules that every training rank imports sooner or later, even if the notebook has not."""
+"""Modules that every training rank imports sooner or later, even if this process has not."""
 
 
 class Preloader:
-    """Looks for new modules in the kernel, as after each cell."""
+    """Looks for new modules in this process: after each cell of a notebook, otherwise after launches."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
         self._examined: set[str] = set()
+        self._launches = 0
+
+    def after_launch(self, least: int | None) -> None:
+        """Updates if this process has made so many launches; never if that is `None`. To be called for each launch."""
+        self._launches += 1
+        if least is not None and self._launches >= least:
+            self.update()
 
     def update(self) -> None:
         """Makes the fork server, and those of clusters, import new packages."""
+        if self._engine is None:
+            self._engine = engines.default()
         wanted = [] if self._examined else list(TRAINING)
         new = [name for name in list(sys.modules) if name not in self._examined]
         self._examined.update(new)
@@ -69,3 +78,7 @@ class Preloader:
             return False
         origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
         return isinstance(origin, str) and installed.is_package(os.path.realpath(origin))
+
+
+current = Preloader()
+"""The one of this process."""
