@@ -78,20 +78,34 @@ class ServerEngine:
     def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
         """Opens a group of so many processes on the server, for ranks with this environment."""
         open_file_limit.raise_limit(4 * spec.size)
-        with self._lock:
-            server = self._current(spec.environments[0])
-            own_end, server_end = pair()
-            try:
-                try:
-                    server.control.send({"op": "group"}, fds=[server_end.fileno()])
-                except OSError:
-                    # The server was killed from outside; a new one serves as well.
-                    self._discard()
-                    server = self._current(spec.environments[0])
-                    server.control.send({"op": "group"}, fds=[server_end.fileno()])
-            finally:
-                server_end.close()
+        own_end, server_end = pair()
+        try:
+            with self._lock:
+                server = self._request_group(spec.environments[0], server_end.fileno())
+        except BaseException:
+            own_end.close()
+            raise
+        finally:
+            server_end.close()
         return ServerGroup(server, Channel(own_end), spec, size)
+
+    def _request_group(self, environment: Mapping[str, str], group: int) -> Server:
+        """Has the server open a group at a descriptor; if it was killed from outside, a new one.
+
+        Raises:
+            LaunchError: The new one has ended, too.
+        """
+        server = self._current(environment)
+        with contextlib.suppress(OSError):
+            server.control.send({"op": "group"}, fds=[group])
+            return server
+        self._discard()
+        server = self._current(environment)
+        try:
+            server.control.send({"op": "group"}, fds=[group])
+        except OSError as error:
+            raise LaunchError(server.why_it_ended(), engine_lost=True) from error
+        return server
 
     def close(self) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from notebook_accel import LaunchError, notebook_launcher
 from notebook_accel.events import Exited
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.engines.server_connection import load_time
+from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.rank.rank import STACKS_SIGNAL
 from notebook_accel.launch.server import abandoned
 from tests.free_ports import free_port
@@ -338,6 +338,23 @@ def test_what_was_preloaded_comes_back_after_a_server_was_killed(engine: ServerE
 def test_a_server_that_cannot_start_says_why(spawning: ServerEngine) -> None:
     with pytest.raises(LaunchError, match=r"has ended\. It said:\n(.|\n)*encodings"):
         run(spawning, calls.add, 1, 1, environ={"PYTHONHOME": "/nowhere"})
+    assert run(spawning, calls.add, 1, 1) == [2]
+
+
+def test_a_server_that_has_ended_before_it_is_asked_for_ranks_says_why(
+    spawning: ServerEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Server.start
+
+    def start_and_outlast(*args: Any, **options: Any) -> Server:
+        server = start(*args, **options)
+        wait_until(lambda: not server.is_alive())
+        return server
+
+    monkeypatch.setattr(Server, "start", start_and_outlast)
+    with pytest.raises(LaunchError, match=r"has ended\. It said:\n(.|\n)*encodings"):
+        run(spawning, calls.add, 1, 1, environ={"PYTHONHOME": "/nowhere"})
+    monkeypatch.undo()
     assert run(spawning, calls.add, 1, 1) == [2]
 
 
