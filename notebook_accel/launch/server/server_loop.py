@@ -63,7 +63,9 @@ class Server:
         self._huge_pages: Iterator[None] | None = forking.use_huge_pages()
         self._has_opened_empty_group = False
         self._successors: set[int] = set()
-        """Process IDs of the servers that replace this one. They outlive the groups."""
+        """Process IDs of the servers that this one has forked. They outlive the groups."""
+        self._replacement = 0
+        """The process ID of the one that is to replace this one, while it lives."""
         self._selector = selectors.DefaultSelector()
         self._wakeup = pair()
         self._store = StoreLink(method, self._selector, lambda messages: self._handle(messages, self._on_store_message))
@@ -93,7 +95,7 @@ class Server:
             return None
         if self._groups:
             return self._warm_ranks.add if self._warm_ranks.are_too_few else None
-        if self._huge_pages is not None:
+        if self._huge_pages is not None and not self._replacement:  # which copies again what this process moves now
             return self._collapse_page
         if not self._store.is_up and not self._store.is_refused:
             return self._start_store
@@ -289,6 +291,8 @@ class Server:
                     os.killpg(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
             self._successors.discard(pid)
+            if pid == self._replacement:
+                self._replacement = 0
             self._warm_ranks.discard(pid)
             if pid in ranks:
                 group, rank = ranks[pid]
@@ -326,5 +330,8 @@ class Server:
             self._serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 
         with contextlib.suppress(OSError):  # without a successor the kernel keeps using this server
-            self._successors.add(forking.fork(become_successor))
+            successor = forking.fork(become_successor)
+            self._successors.add(successor)
+            if request["kernel"] == self._kernel:
+                self._replacement = successor
         os.close(fd)

@@ -1,12 +1,12 @@
 """What makes forks of a process cheap."""
 
-import platform
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.launch.server import huge_pages
 
 MANY = 16 * 2**20
 MOVES = f"""
@@ -34,14 +34,8 @@ print(open("/proc/self/smaps").read())
 """
 
 
-def has_huge_pages() -> bool:
-    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    version = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
-    return version >= (6, 1) and setting.exists() and "[never]" not in setting.read_text()
-
-
 def test_memory_moves_into_huge_pages_but_for_what_refuses() -> None:
-    if not has_huge_pages():
+    if not huge_pages.are_supported():
         pytest.skip("this system cannot move memory into huge pages")
     said = subprocess.run([sys.executable, "-c", MOVES], stdout=subprocess.PIPE, check=True, text=True).stdout
     spans = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", said)

@@ -26,6 +26,7 @@ from tests.free_ports import free_port
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import alive, descendants, outlive, wait_until
+from tests.launch.server import huge_pages
 
 pytestmark = pytest.mark.early
 
@@ -41,6 +42,7 @@ PACKAGES = {
     "another_deadly_package": "import os\nos._exit(3)\n",
     "failing_package": "raise SystemExit('not today')\n",
     "slow_package": GATED,
+    "patient_package": GATED,
     "held_package": GATED,
     "setting_package": "import os\nSETTING = os.environ.get('SETTING')\n",
     "masking_package": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})\n",
@@ -456,6 +458,28 @@ def test_nobody_waits_for_a_slow_import(engine: ServerEngine, site: Path) -> Non
         os.close(opened[0])
     preload(engine)
     assert run(engine, calls.imported, ["slow_package"]) == [["slow_package"]]
+
+
+def test_a_server_moves_no_memory_into_huge_pages_while_another_is_to_replace_it(site: Path) -> None:
+    if not huge_pages.are_supported():
+        pytest.skip("this system cannot move memory into huge pages")
+    gate = site / "patient_package" / "gate"
+    os.mkfifo(gate)
+    engine = ServerEngine("fork")
+    try:
+        engine.warm()
+        engine.preload(["patient_package"])
+        with open(gate, "w"):  # once the import has come to it
+            server = server_of(engine)
+            # What it does last: another warm rank beside the store, the replacement, and two.
+            assert wait_until(lambda: len(psutil.Process(server).children()) == 4)
+            assert not huge_pages.kilobytes(server)
+        preload(engine)
+        replacement = server_of(engine)
+        assert replacement != server
+        assert wait_until(lambda: huge_pages.kilobytes(replacement))
+    finally:
+        engine.close()
 
 
 def test_a_server_that_is_succeeded_goes_once_its_groups_have(engine: ServerEngine, tmp_path: Path) -> None:
