@@ -27,6 +27,7 @@ from notebook_accel.launch.rank import stdin, unsaved_training
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
+    dynamo_exit,
     gloo_peers,
     ipython,
     jax,
@@ -82,6 +83,7 @@ def prepare() -> None:
     jax.install()
     trainers.install()
     ddp_logger.install()
+    dynamo_exit.install()
     ipython.install()
     cell_locations.install()
     gloo_peers.install()

@@ -10,7 +10,7 @@ from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.tpu import supervisor
 from notebook_accel.launch.wire.stream import Channel
 
-_MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl")
+_MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl", "psutil")
 
 
 @dataclass(frozen=True)
