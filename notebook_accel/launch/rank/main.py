@@ -27,7 +27,7 @@ from notebook_accel.launch.rank import stdin, unsaved_training
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
-    dynamo_exit,
+    dynamo,
     gloo_peers,
     ipython,
     jax,
@@ -83,7 +83,7 @@ def prepare() -> None:
     jax.install()
     trainers.install()
     ddp_logger.install()
-    dynamo_exit.install()
+    dynamo.install()
     ipython.install()
     cell_locations.install()
     gloo_peers.install()
