@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.events import CheckpointSaved, Line, Location, Phase, Shown, Stalled
+from notebook_accel.events import CheckpointSaved, Line, Location, Phase, PhaseChanged, Shown, Stalled
 from notebook_accel.jupyter.job_model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_fold import JobFold
@@ -147,6 +147,17 @@ def test_a_stalled_job_says_so(jobs: JobList) -> None:
     found = row_of(jobs, job)
     assert "stalled" in found["summary"]
     assert "rank 0 waits in all_reduce" in found["note"]
+    end(job)
+
+
+def test_a_paused_job_says_so_and_not_how_long_it_will_take(jobs: JobList) -> None:
+    job = RecordedJob()
+    job.reach(25, 4.0)
+    job.add(*((rank, PhaseChanged(Phase.PAUSED)) for rank in range(2)))
+    assert row_of(jobs, job)["summary"].startswith("2 ranks · paused · 25% · ")
+    assert "left" not in row_of(jobs, job)["summary"]
+    job.add(*((rank, PhaseChanged(Phase.RUNNING)) for rank in range(2)))
+    assert row_of(jobs, job)["summary"] == "2 ranks · 25% · 8 s left"
     end(job)
 
 

@@ -95,6 +95,8 @@ def _summary(job: Job, found: progress.Overview) -> str:
         return " · ".join([*parts, duration(job.seconds)])
     if job.stalled is not None:
         parts.append("stalled")
+    elif job.is_paused:
+        parts.append("paused")
     if found.fractions:
         parts.append(percent(found.median))
     left = found.remaining
