@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -88,13 +87,12 @@ def _preload() -> None:
     """Waits for a server that has what each rank would import for seconds, as after a cell of a notebook."""
     from notebook_accel.launch import engines
     from notebook_accel.launch.engines.preloader import TRAINING
+    from tests import preloading
 
     engine = engines.get()
     engine.warm()
     engine.preload(TRAINING)
-    while engine.next is not None:
-        select.select([engine.next.control], [], [], 1.0)
-        engine.preload(())
+    preloading.wait()
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """What the tests of the training side share: states that start afresh, and ranks to run on."""
 
 import os
-import select
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.preloader import TRAINING
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import AcceleratorState
+from tests import preloading
 
 Ranks = Callable[..., list[Any]]
 _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
@@ -47,21 +47,12 @@ def _reset() -> None:
         dist.destroy_process_group()
 
 
-def _wait_for_preloading() -> None:
-    """Waits for a server that has what each rank would import for seconds, also after it has replaced another."""
-    engine = engines.get()
-    engine.preload(())
-    while engine.next is not None:
-        select.select([engine.next.control], [], [], 1.0)
-        engine.preload(())
-
-
 def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: Any) -> list[Any]:
     """Runs `function(*args)` on so many gloo ranks, and returns what each of them returned.
 
     Ranks that hang are shown with their stacks, before pytest would end the test without.
     """
-    _wait_for_preloading()
+    preloading.wait()
     options.setdefault("timeout", 100)
     accelerates = {name: "" for name in os.environ if name.startswith("ACCELERATE_")}
     found = notebook_launcher(function, args, num_processes=size, device="cpu", env=accelerates, **options)
@@ -71,7 +62,7 @@ def launch(function: Callable[..., Any], *args: Any, size: int = 2, **options: A
 @pytest.fixture
 def ranks() -> Ranks:
     """As `launch`, for a test, which does not wait for the session's server itself."""
-    _wait_for_preloading()
+    preloading.wait()
     return launch
 
 

@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 SCRIPT = """
-import json, select
+import json
 from notebook_accel import notebook_launcher
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines import preloader
+from tests import preloading
 
 preloader.TRAINING = ("sched",)  # small ones take the place of those of seconds
 
@@ -18,11 +19,8 @@ def imported():
 
 def preload():
     \"""Waits for the server that is to replace the first one; returns whether there is any.\"""
-    engine = engines.get()
-    is_any = engine.next is not None
-    while engine.next is not None:
-        select.select([engine.next.control], [], [])
-        engine.preload(())
+    is_any = engines.get().next is not None
+    preloading.wait()
     return is_any
 
 found = [notebook_launcher(imported, num_processes=1)[0], preload()]

@@ -2,6 +2,7 @@
 
 `tqdm.py`, `rich.py` and `keras.py` patch progress bars, `trainers.py` the logs of training frameworks, `jax.py` how JAX
 finds the ranks, `loader_workers.py` how multiprocessing pickles workers, `python_forks.py` what makes a forked worker
-hang, `ddp_logger.py` what crashes DDP when ranks compare their collectives. Start reading at `on_import.py`: a library
-is patched when the user's code imports it, and is never imported in order to be patched.
+hang, `ddp_logger.py` what crashes DDP when ranks compare their collectives, `dynamo.py` what each rank would do for
+nothing. Start reading at `on_import.py`: a library is patched when the user's code imports it, and is never imported in
+order to be patched.
 """
