@@ -70,6 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def engine(site: Path) -> Iterator[ServerEngine]:
     """A fork server that these tests share; each leaves it able to serve."""
     found = ServerEngine("fork")
+    found.warm()  # only a server that has been started can be asked for another that imports more
     yield found
     found.close()
 
@@ -106,12 +107,7 @@ def preload(engine: ServerEngine, *names: str) -> None:
 def test_the_server_is_warm_before_the_first_launch(engine: ServerEngine) -> None:
     engine.warm()
     engine.warm()
-    names = [
-        "torch",
-        "numpy",
-        "tqdm",
-        "psutil",
-    ]  # the last is what a rank's second thread needs once it looks at memory
+    names = ["torch", "numpy", "tqdm", "psutil"]  # the last is for a rank's second thread, which looks at memory
     assert run(engine, calls.imported, names) == [names]
 
 
@@ -477,7 +473,7 @@ def test_a_server_moves_no_memory_into_huge_pages_while_another_is_to_replace_it
         engine.preload(["patient_package"])
         with open(gate, "w"):  # once the import has come to it
             server = server_of(engine)
-            # What it does last: another warm rank beside the store, the replacement, and two.
+            # Its last chore: it then has the store's process, the replacement, and two warm ranks.
             assert wait_until(lambda: len(psutil.Process(server).children()) == 4)
             assert not huge_pages.kilobytes(server)
         preload(engine)
