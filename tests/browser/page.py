@@ -104,6 +104,10 @@ class Page:
         """Undoes `open_gate`."""
         (self._notebook.parent / name).unlink()
 
+    def wait_for_file(self, name: str) -> None:
+        """Waits until the notebook's code has made it."""
+        wait_until((self._notebook.parent / name).exists)
+
     # The notebook
 
     def clear(self) -> None:

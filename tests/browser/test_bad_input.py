@@ -115,13 +115,17 @@ def test_a_kernel_that_dies_while_it_starts_ranks_is_named(own_page: Page) -> No
     pid = int(page.run("print(os.getpid())").output.inner_text())
     page.run(
         "get_ipython().run_line_magic('load_ext', 'notebook_accel')\n"
-        "get_ipython().register_magic_function(lambda line: time.sleep(1000), 'line', 'accelerate')"
+        "def accelerate(line):\n"
+        "    open('starting', 'x').close()\n"
+        "    time.sleep(1000)\n"
+        "get_ipython().register_magic_function(accelerate, 'line')"
     )
     control = page.tab.locator(".na-lab-ranks")
     control.click()
     page.tab.get_by_label("Number of ranks").fill("2")
     page.tab.get_by_role("button", name="Apply").click()
     expect(control).to_have_text("Starting…")
+    page.wait_for_file("starting")  # what a kernel has not yet received goes to the next one
     os.kill(pid, signal.SIGKILL)
     dialog = page.tab.get_by_role("dialog")
     expect(dialog).to_contain_text("appears to have died")  # by JupyterLab
