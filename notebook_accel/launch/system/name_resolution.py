@@ -23,13 +23,16 @@ _DEFAULT = "dns [!UNAVAIL=return] files"
 
 
 def patch_rendezvous(rendezvous: Any) -> None:
-    """Has `torch.distributed.rendezvous` join a store on this machine without the name server."""
+    """Has `torch.distributed.rendezvous` join a store on this machine without the name server, if it does not yet."""
     create: Callable[..., Any] = rendezvous._create_c10d_store
+    if hasattr(create, "_accel_patched"):
+        return
 
     def create_without_names(hostname: str, *args: Any, **kwargs: Any) -> Any:
         with without_name_server(hostname):
             return create(hostname, *args, **kwargs)
 
+    create_without_names._accel_patched = True  # type: ignore[attr-defined]
     rendezvous._create_c10d_store = create_without_names
 
 

@@ -20,11 +20,13 @@ from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
 
 
 def install() -> None:
-    """Patches torch's creation of process groups, if torch has been imported."""
+    """Patches torch's creation of process groups, if torch has been imported and this has not been done."""
     c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
     if c10d is None or not is_known():
         return
     create: Callable[..., Any] = c10d._new_process_group_helper
+    if hasattr(create, "_accel_patched"):
+        return
 
     def create_and_check(*args: Any, **kwargs: Any) -> Any:
         before = _listening_ports()
@@ -34,6 +36,7 @@ def install() -> None:
             await_others(*created)
         return created
 
+    create_and_check._accel_patched = True  # type: ignore[attr-defined]
     c10d._new_process_group_helper = create_and_check
 
 

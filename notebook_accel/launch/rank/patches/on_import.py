@@ -14,11 +14,12 @@ Patch = Callable[[Any], None]
 
 def when_imported(patches: dict[str, Patch]) -> None:
     """Patches each module, by its name, now if it is imported already, otherwise as soon as it is."""
+    waiting = [item for finder in sys.meta_path if isinstance(finder, _Finder) for item in finder.patches.items()]
     pending = {}
     for name, patch in patches.items():
         if name in sys.modules:
             patch(sys.modules[name])
-        else:
+        elif (name, patch) not in waiting:
             pending[name] = patch
     if pending:
         sys.meta_path.insert(0, _Finder(pending))
@@ -28,12 +29,12 @@ class _Finder:
     """An import hook that finds modules as usual, and patches them once they are loaded."""
 
     def __init__(self, patches: dict[str, Patch]) -> None:
-        self._patches = patches
+        self.patches = patches
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        patch = self._patches.get(fullname)
+        patch = self.patches.get(fullname)
         spec = None if patch is None else PathFinder.find_spec(fullname, path, target)
         if patch is not None and spec is not None and spec.loader is not None:
             loader: Any = spec.loader
