@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 CONFIGURATION = Path("/etc/nsswitch.conf")
 """Where the system's order of look-ups is configured."""
+_HOSTS = re.compile(r"^hosts:([^#\n]*)", re.MULTILINE)
 _DEFAULT = "dns [!UNAVAIL=return] files"
 """Where glibc looks without a configuration, nsswitch.conf(5)."""
 
@@ -27,6 +29,7 @@ def patch_rendezvous(rendezvous: Any) -> None:
     create: Callable[..., Any] = rendezvous._create_c10d_store
     if hasattr(create, "_accel_patched"):
         return
+    lookup_configurer()  # once, for all forks of this process
 
     def create_without_names(hostname: str, *args: Any, **kwargs: Any) -> Any:
         with without_name_server(hostname):
@@ -39,7 +42,7 @@ def patch_rendezvous(rendezvous: Any) -> None:
 @contextlib.contextmanager
 def without_name_server(host: str) -> Iterator[None]:
     """In the block, names are looked up only in files, if `host` is a loopback address and the system uses glibc."""
-    configure = getattr(ctypes.CDLL(None), "__nss_configure_lookup", None) if host.startswith("127.") else None
+    configure = lookup_configurer() if host.startswith("127.") else None
     if configure is None:
         yield
         return
@@ -50,9 +53,15 @@ def without_name_server(host: str) -> Iterator[None]:
         configure(b"hosts", _configured().encode())
 
 
+@functools.cache
+def lookup_configurer() -> Callable[[bytes, bytes], object] | None:
+    """The function of glibc that sets where names are looked up; `None` in other systems."""
+    return getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
+
+
 def _configured() -> str:
     try:
-        found = re.search(r"^hosts:([^#\n]*)", CONFIGURATION.read_text(), re.MULTILINE)
+        found = _HOSTS.search(CONFIGURATION.read_text())
     except OSError:
         found = None
     return found[1].strip() if found else _DEFAULT

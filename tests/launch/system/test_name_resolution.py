@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -82,8 +80,7 @@ def test_the_order_of_look_ups_is_read_from_the_system(
         path.write_text(text)
     monkeypatch.setattr(name_resolution, "CONFIGURATION", path)
     configured: list[tuple[bytes, bytes]] = []
-    libc = SimpleNamespace(__nss_configure_lookup=lambda *given: configured.append(given))
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
+    monkeypatch.setattr(name_resolution, "lookup_configurer", lambda: lambda *given: configured.append(given))
     with name_resolution.without_name_server("127.0.0.1"):
         assert configured == [(b"hosts", b"files")]
     assert configured[1:] == [(b"hosts", found.encode())]
