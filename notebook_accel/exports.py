@@ -38,7 +38,7 @@ TABLE = (
     Row("launch.driver.scaling.scaling", "", "scaling"),
     Row("launch.job.comparison.compare", "", "compare"),
     Row("launch.job.job", "", "Job"),
-    Row("launch.rank.report", "", "report"),
+    Row("launch.rank.reports.report", "", "report"),
     Row("notebook.views", "", "set_view"),
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),
     Row("train.accelerator.local_sgd", "local_sgd", "LocalSGD"),

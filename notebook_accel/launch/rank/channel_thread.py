@@ -37,12 +37,12 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank import flight_recorder
-from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.control.training_control import TrainingControl
 from notebook_accel.launch.rank.debug_adapter import hide_thread
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.out_of_memory.growth import Growth
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
+from notebook_accel.launch.rank.reports.coalescer import Coalescer
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.hot_lines import HotLines

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from notebook_accel.events import Bar, Event, Metrics
 from notebook_accel.launch.rank.patches import rich, tqdm
-from notebook_accel.launch.rank.report_buffer import ReportBuffer
+from notebook_accel.launch.rank.reports.report_buffer import ReportBuffer
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.terminal_codes import plain
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import Reports, as_float
-from notebook_accel.launch.rank import report_buffer
-from notebook_accel.launch.rank.report_buffer import ReportBuffer
+from notebook_accel.launch.rank.reports import report_buffer
+from notebook_accel.launch.rank.reports.report_buffer import ReportBuffer
 
 _FEW = 64
 """As `MOST_IN_MEMORY` and `MOST_ROWS` here, so that a file is needed soon."""

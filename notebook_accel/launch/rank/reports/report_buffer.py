@@ -11,8 +11,8 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import Reports, from_wire, to_wire
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.events.reports import MOST_ROWS
-from notebook_accel.launch.rank import report_rows
-from notebook_accel.launch.rank.report_rows import WIDTH
+from notebook_accel.launch.rank.reports import report_rows
+from notebook_accel.launch.rank.reports.report_rows import WIDTH
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 MOST_IN_MEMORY = 2**16
