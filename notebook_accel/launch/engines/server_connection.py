@@ -20,7 +20,11 @@ from notebook_accel.launch.wire.stream import Channel, pair
 _ENTRY = "notebook_accel.launch.server.main:main"
 _WHAT = "the process that starts the ranks"
 # Libraries read these as they load, so ranks forked from a server that has loaded them would not see a change.
-_LOAD_VARS = ("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON")
+# Warm ranks have created a process group, too.
+_LOAD_VARS = (
+    *("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON"),
+    "GLOO_DEVICE_",
+)
 _HARMLESS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"),  # ranks apply these themselves
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn sets them as it is imported

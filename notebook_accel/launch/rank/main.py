@@ -7,7 +7,6 @@ It starts in one of three ways: `wait_for_launch` in a warm rank, `run_forked` i
 from __future__ import annotations
 
 import atexit
-import contextlib
 import importlib
 import logging
 import os
@@ -21,9 +20,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from notebook_accel import events
-from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, to_wire
-from notebook_accel.launch.rank import stdin, unsaved_training
+from notebook_accel.launch.rank import rehearsal, stdin, unsaved_training
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
@@ -40,8 +38,8 @@ from notebook_accel.launch.rank.patches import (
 )
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
-from notebook_accel.launch.wire import notebook_state, payload, pickling, pipe_marks
-from notebook_accel.launch.wire.stream import Channel, Message, pair
+from notebook_accel.launch.wire import notebook_state, pickling, pipe_marks
+from notebook_accel.launch.wire.stream import Channel, Message
 
 _EXIT_NOTICE = 0.03
 """Seconds between `Exited` and the exit itself, in which the kernel can already continue."""
@@ -112,7 +110,7 @@ def _forget_unbuffered_log_handlers() -> None:
 def wait_for_launch(server: Channel, parent: int) -> NoReturn:
     """The start of a warm rank, which is a fork of the server: waits to become a rank."""
     settle(parent)
-    _run_empty_call()
+    rehearsal.run()
     message = next(server.messages(), None)
     if message is None:
         os._exit(0)
@@ -120,31 +118,6 @@ def wait_for_launch(server: Channel, parent: int) -> NoReturn:
     start = RankStart.from_message(message)
     process_setup.set_environment(start.environment)
     _run_to_exit(start)
-
-
-def _run_empty_call() -> None:
-    """Runs an empty call, so that the memory that every call writes to is copied before the first real one."""
-    process_setup.set_environment(dict(os.environ))
-    process_setup.redirect_streams(os.dup(1), os.dup(2))
-    process_setup.limit_threads()
-    own, remote = map(Channel, pair())
-    with (
-        contextlib.suppress(ConfigurationError),
-        payload.pack(_empty_call, (), {}) as call,
-    ):  # the working directory may be gone
-        payload.send(call, own)
-    own.finish()
-    rank = Rank(remote, heartbeat=1.0, isolated=False)
-    rank.serve()
-    rank.close()
-    own.close()
-    with contextlib.suppress(ConfigurationError):
-        notebook_state.rehearse()
-    process_exit.flush_files()
-
-
-def _empty_call() -> None:
-    pass
 
 
 def run_forked(start: RankStart, parent: int) -> NoReturn:

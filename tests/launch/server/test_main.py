@@ -381,6 +381,8 @@ def test_a_variable_that_is_read_at_load_time_gives_a_fresh_server(spawning: Ser
         ("OMP_PROC_BIND", True),
         ("MKL_SERVICE_FORCE_INTEL", True),
         ("PYTHONHASHSEED", True),
+        ("GLOO_DEVICE_TRANSPORT", True),
+        ("GLOO_SOCKET_IFNAME", False),
         ("OMP_NUM_THREADS", False),
         ("PYTHONPATH", False),
         ("PYTORCH_NVML_BASED_CUDA_CHECK", False),
