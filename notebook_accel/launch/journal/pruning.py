@@ -17,8 +17,8 @@ _DEFAULT = 10**9
 """Bytes."""
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
-known_sizes: dict[str, int] = {}
-"""The sizes of jobs that have ended, which do not change."""
+known_sizes: dict[Path, dict[str, int]] = {}
+"""By the folder of all jobs, and the job's: the sizes of jobs that have ended, which do not change."""
 _warned: set[str] = set()
 
 
@@ -26,17 +26,19 @@ def prune() -> None:
     """Removes jobs that exceed the limit, besides the last one; not those that run or that this process uses."""
     limit, used = _limit(), 0
     parent = records.folder()
-    older = records.names(parent)[:-1]
-    for number, name in enumerate(reversed(older), 2):
-        path = f"{parent}/{name}"
-        size = _size(path)
+    known = known_sizes.setdefault(parent, {})
+    older = records.names(parent)[-2::-1]
+    sizes = [known[name] if name in known else _size(parent, name) for name in older]
+    if sum(sizes) <= limit and len(older) + 1 < MOST_JOBS:
+        return
+    for number, (name, size) in enumerate(zip(older, sizes, strict=True), 2):
         is_kept = used + size <= limit and number < MOST_JOBS
-        record = Record(Path(path)) if not is_kept else None
+        record = Record(parent / name) if not is_kept else None
         if record is None or records.is_in_use(record) or record.may_run():
             used += size
         else:
             record.remove()
-            known_sizes.pop(path, None)
+            known.pop(name, None)
 
 
 def _limit() -> int:
@@ -51,15 +53,13 @@ def _limit() -> int:
     return _DEFAULT
 
 
-def _size(path: str) -> int:
-    known = known_sizes.get(path)
-    if known is not None:
-        return known
+def _size(parent: Path, name: str) -> int:
+    path = f"{parent}/{name}"
     try:
         with os.scandir(path) as files:
             found = sum(file.stat(follow_symlinks=False).st_size for file in files)
     except OSError:  # just removed
         return 0
     if not os.path.lexists(f"{path}/running"):
-        known_sizes[path] = found
+        known_sizes[parent][name] = found
     return found

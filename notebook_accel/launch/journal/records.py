@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -31,8 +32,8 @@ _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
 _OTHERS = 0o077
 _in_use: set[Path] = set()
 """Folders of ended jobs that this process still reads."""
-_ended: set[str] = set()
-"""Folders of jobs that this process knows to have ended. No job begins again in its folder."""
+_ended: dict[Path, set[str]] = {}
+"""By the folder of all jobs: the names of those that this process knows to have ended. None begins again."""
 
 
 def folder() -> Path:
@@ -241,25 +242,32 @@ def last_records(count: int) -> list[Record]:
 def unended_records() -> list[Record]:
     """The records of jobs that have not recorded their end, oldest first; fast also among a thousand that have."""
     parent = folder()
-    paths = [f"{parent}/{name}" for name in names(parent)]
-    _ended.intersection_update(paths)
+    every = names(parent)
+    ended = _ended.setdefault(parent, set())
+    ended.intersection_update(every)
     found = []
-    for path in paths:
-        if path in _ended:
+    for name in every:
+        if name in ended:
             continue
+        path = f"{parent}/{name}"
         if os.path.lexists(f"{path}/running"):
             found.append(Record(Path(path)))
         elif os.path.lexists(f"{path}/{_JOURNAL}"):  # written after `running`: without it, the job is just beginning
-            _ended.add(path)
+            ended.add(name)
     return found
 
 
 def names(parent: Path) -> list[str]:
     """The names of the folders of jobs, oldest first."""
     try:
-        return sorted(name for name in os.listdir(parent) if _NAME.fullmatch(name))
+        return sorted(filter(_is_name, os.listdir(parent)))
     except OSError:
         return []
+
+
+@functools.lru_cache(maxsize=4096)  # each launch reads the folder, which has a thousand
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
 
 
 def find(job_id: str | None, origin: str) -> Record:
