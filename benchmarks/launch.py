@@ -14,6 +14,8 @@ from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, free_port, goal
 
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
+_SETTLE_MANY = 1.0
+"""The same with many ranks, whose successors are forked meanwhile: the next launch, also the peer's, is to run alone."""
 IDLE = 5.0
 """Seconds for which a kernel is idle before a first launch."""
 TIMEOUT = 30.0
@@ -156,7 +158,7 @@ def in_turn(launchers: Sequence[Launcher], rounds: int, ranks: int = 2, function
         made = []
         for launcher in launchers:
             made.append(launcher.launch(function, ranks))
-            time.sleep(SETTLE)
+            time.sleep(SETTLE if ranks < _MANY else _SETTLE_MANY)
         if None not in made:
             complete.append(made)
     return [list(launches) for launches in zip(*complete, strict=True)] or [[] for _ in launchers]
