@@ -15,7 +15,7 @@ from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, free_port, goal
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
 _SETTLE_MANY = 1.0
-"""The same with many ranks, whose successors are forked meanwhile: the next launch, also the peer's, is to run alone."""
+"""The same with many ranks, whose successors are forked meanwhile: the next launch, also the peer's, runs alone."""
 IDLE = 5.0
 """Seconds for which a kernel is idle before a first launch."""
 TIMEOUT = 30.0
@@ -336,7 +336,7 @@ def main() -> None:
     with Launcher("notebook-accel") as ours, Launcher("Accelerate") as peer:
         measure_warm([ours, peer], 5 if quick else 20)
         measure_memory([ours, peer])
-        measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 3, arguments.picture)
+        measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 7, arguments.picture)
         measure_stalls(ours, 2 if quick else 20)
         for launcher in (ours, peer):
             for failure in launcher.failures:
