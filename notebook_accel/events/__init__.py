@@ -4,6 +4,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
 
     base.py               ─ `Event`, and the types that events share
     ranks.py              ─ what a rank reports: output, bars, metrics, phases, its result
+    failures.py           ─ how a call fails on a rank, and what its memory held then
     reports.py            ─ many reports of metrics, packed
     jobs.py               ─ what the driver records about a job, or about a rank from outside
     requests.py           ─ what is sent to a rank
@@ -44,6 +45,7 @@ from notebook_accel.events.emit import (
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
+from notebook_accel.events.failures import Failed, LargestArrays, LiveArray, MemorySnapshot, OutOfMemory, Raised
 from notebook_accel.events.jobs import (
     AttemptStarted,
     CheckpointSaved,
@@ -65,20 +67,14 @@ from notebook_accel.events.ranks import (
     Bar,
     Cleared,
     Exited,
-    Failed,
     Heartbeat,
     Hello,
     HotLine,
     InputRequested,
-    LargestArrays,
     Line,
-    LiveArray,
     MemoryPeaks,
-    MemorySnapshot,
     Metrics,
-    OutOfMemory,
     PhaseChanged,
-    Raised,
     RankExited,
     Returned,
     Sampled,

@@ -13,6 +13,7 @@ from notebook_accel.events import (
     collective_records,
     control,
     debugging,
+    failures,
     jobs,
     profiles,
     ranks,
@@ -22,17 +23,12 @@ from notebook_accel.events import (
 )
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
 from notebook_accel.events.collective_records import Collective, CollectivesRecorded
+from notebook_accel.events.failures import Failed, LargestArrays, LiveArray, MemorySnapshot, OutOfMemory, Raised
 from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
-    Failed,
     HotLine,
-    LargestArrays,
-    LiveArray,
-    MemorySnapshot,
-    OutOfMemory,
     PhaseChanged,
-    Raised,
     Returned,
     Sampled,
     Shown,
@@ -45,7 +41,7 @@ from notebook_accel.events.reports import Reports
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, reports, jobs, requests, profiles, control, collective_records, debugging, usage)
+    for module in (ranks, failures, reports, jobs, requests, profiles, control, collective_records, debugging, usage)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
