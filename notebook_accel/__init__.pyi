@@ -75,6 +75,14 @@ from notebook_accel.train.models.batch_size import (
     find_executable_batch_size,
     release_memory,
 )
+from notebook_accel.train.options.enums import (
+    DDPCommunicationHookType,
+    DistributedType,
+    DynamoBackend,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
 from notebook_accel.train.options.fsdp import (
     FullyShardedDataParallelPlugin,
 )
@@ -84,19 +92,13 @@ from notebook_accel.train.options.parallelism import (
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
-    DDPCommunicationHookType,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DistributedType,
-    DynamoBackend,
     GradScalerKwargs,
     GradientAccumulationPlugin,
     InitProcessGroupKwargs,
-    LoggerType,
-    PrecisionType,
     ProfileKwargs,
     ProjectConfiguration,
-    RNGType,
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )

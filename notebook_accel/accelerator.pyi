@@ -36,6 +36,13 @@ from notebook_accel.train.helpers.version_checks import (
 from notebook_accel.train.models.batch_size import (
     release_memory,
 )
+from notebook_accel.train.options.enums import (
+    DistributedType,
+    DynamoBackend,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
 from notebook_accel.train.options.fsdp import (
     FullyShardedDataParallelPlugin,
 )
@@ -47,17 +54,12 @@ from notebook_accel.train.options.plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DistributedType,
-    DynamoBackend,
     GradScalerKwargs,
     GradientAccumulationPlugin,
     InitProcessGroupKwargs,
     KwargsHandler,
-    LoggerType,
-    PrecisionType,
     ProfileKwargs,
     ProjectConfiguration,
-    RNGType,
     TorchDynamoPlugin,
 )
 from notebook_accel.train.ranks.collectives import (

@@ -13,7 +13,7 @@ from notebook_accel.train.data import (
     prepare_data_loader,
     skip_first_batches,
 )
-from notebook_accel.train.options.plugins import (
+from notebook_accel.train.options.enums import (
     DistributedType,
     RNGType,
 )

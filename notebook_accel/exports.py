@@ -98,11 +98,13 @@ TABLE = (
     Row("train.options.fsdp", "utils.dataclasses", "FullyShardedDataParallelPlugin"),
     Row("train.options.parallelism", "parallelism_config", "ParallelismConfig"),
     Row("train.options.parallelism", "utils.dataclasses", "", "TorchContextParallelConfig TorchTensorParallelConfig"),
+    Row("train.options.enums", "utils.dataclasses",
+        "DDPCommunicationHookType DistributedType DynamoBackend LoggerType PrecisionType RNGType", "FP8BackendType"),
     Row("train.options.plugins", "utils.dataclasses",
-        """AORecipeKwargs AutocastKwargs DDPCommunicationHookType DataLoaderConfiguration DistributedDataParallelKwargs
-        DistributedType DynamoBackend GradScalerKwargs GradientAccumulationPlugin InitProcessGroupKwargs LoggerType
-        PrecisionType ProfileKwargs ProjectConfiguration RNGType TorchDynamoPlugin TorchTensorParallelPlugin""",
-        "FP8BackendType KwargsHandler"),
+        """AORecipeKwargs AutocastKwargs DataLoaderConfiguration DistributedDataParallelKwargs GradScalerKwargs
+        GradientAccumulationPlugin InitProcessGroupKwargs ProfileKwargs ProjectConfiguration TorchDynamoPlugin
+        TorchTensorParallelPlugin""",
+        "KwargsHandler"),
     Row("train.ranks.collectives", "utils.operations",
         "broadcast broadcast_object_list gather gather_object pad_across_processes reduce", "copy_tensor_to_devices"),
     Row("train.ranks.gradient_state", "state", "GradientState"),

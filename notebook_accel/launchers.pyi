@@ -7,7 +7,7 @@ from notebook_accel.launch.driver.launcher import (
 from notebook_accel.train.helpers.environ import (
     patch_environment,
 )
-from notebook_accel.train.options.plugins import (
+from notebook_accel.train.options.enums import (
     PrecisionType,
 )
 from notebook_accel.train.ranks.state import (

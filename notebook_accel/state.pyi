@@ -4,9 +4,11 @@ from notebook_accel.train.helpers.environ import (
     get_int_from_env,
     parse_flag_from_env,
 )
-from notebook_accel.train.options.plugins import (
+from notebook_accel.train.options.enums import (
     DistributedType,
     DynamoBackend,
+)
+from notebook_accel.train.options.plugins import (
     GradientAccumulationPlugin,
 )
 from notebook_accel.train.ranks.gradient_state import (

@@ -164,6 +164,15 @@ from notebook_accel.train.models.compiling import (
 from notebook_accel.train.models.precision import (
     convert_to_fp32,
 )
+from notebook_accel.train.options.enums import (
+    DDPCommunicationHookType,
+    DistributedType,
+    DynamoBackend,
+    FP8BackendType,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
 from notebook_accel.train.options.fsdp import (
     FSDP_AUTO_WRAP_POLICY,
     FSDP_BACKWARD_PREFETCH,
@@ -180,21 +189,14 @@ from notebook_accel.train.options.parallelism import (
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
-    DDPCommunicationHookType,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DistributedType,
-    DynamoBackend,
-    FP8BackendType,
     GradScalerKwargs,
     GradientAccumulationPlugin,
     InitProcessGroupKwargs,
     KwargsHandler,
-    LoggerType,
-    PrecisionType,
     ProfileKwargs,
     ProjectConfiguration,
-    RNGType,
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )

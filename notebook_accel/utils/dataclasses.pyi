@@ -7,6 +7,15 @@ from notebook_accel.train.helpers.version_checks import (
     compare_versions,
     is_torch_version,
 )
+from notebook_accel.train.options.enums import (
+    DDPCommunicationHookType,
+    DistributedType,
+    DynamoBackend,
+    FP8BackendType,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
 from notebook_accel.train.options.fsdp import (
     FSDP_AUTO_WRAP_POLICY,
     FSDP_BACKWARD_PREFETCH,
@@ -20,21 +29,14 @@ from notebook_accel.train.options.parallelism import (
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
-    DDPCommunicationHookType,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DistributedType,
-    DynamoBackend,
-    FP8BackendType,
     GradScalerKwargs,
     GradientAccumulationPlugin,
     InitProcessGroupKwargs,
     KwargsHandler,
-    LoggerType,
-    PrecisionType,
     ProfileKwargs,
     ProjectConfiguration,
-    RNGType,
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )

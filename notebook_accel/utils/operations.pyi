@@ -9,7 +9,7 @@ from notebook_accel.train.helpers.parallel_models import (
 from notebook_accel.train.models.precision import (
     convert_to_fp32,
 )
-from notebook_accel.train.options.plugins import (
+from notebook_accel.train.options.enums import (
     DistributedType,
 )
 from notebook_accel.train.ranks.collectives import (

@@ -1,6 +1,6 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
-from notebook_accel.train.options.plugins import (
+from notebook_accel.train.options.enums import (
     RNGType,
 )
 from notebook_accel.train.ranks.seeds import (

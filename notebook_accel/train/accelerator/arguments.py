@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.enums import DynamoBackend
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
@@ -14,7 +15,6 @@ from notebook_accel.train.options.plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DynamoBackend,
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,

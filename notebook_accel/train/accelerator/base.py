@@ -19,6 +19,14 @@ from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options import unavailable
+from notebook_accel.train.options.enums import (
+    DistributedType,
+    DynamoBackend,
+    FP8BackendType,
+    LoggerType,
+    PrecisionType,
+    RNGType,
+)
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
@@ -26,18 +34,12 @@ from notebook_accel.train.options.plugins import (
     AutocastKwargs,
     DataLoaderConfiguration,
     DistributedDataParallelKwargs,
-    DistributedType,
-    DynamoBackend,
-    FP8BackendType,
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
     KwargsHandler,
-    LoggerType,
-    PrecisionType,
     ProfileKwargs,
     ProjectConfiguration,
-    RNGType,
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )

@@ -23,7 +23,7 @@ from notebook_accel.train.data.resume import Position, Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
-from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
 from notebook_accel.train.tensors import tree

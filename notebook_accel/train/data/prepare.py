@@ -24,7 +24,7 @@ from notebook_accel.train.data.samplers import (
 )
 from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
-from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
-from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_state
 
 State = dict[str, Any]

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Seeded
-from notebook_accel.train.options.plugins import RNGType
+from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.state import PartialState
 
 _NUMPY_SEEDS = 2**32

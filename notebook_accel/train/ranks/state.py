@@ -10,15 +10,10 @@ import torch.distributed as dist
 from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import unavailable
+from notebook_accel.train.options.enums import DistributedType, DynamoBackend, PrecisionType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
-from notebook_accel.train.options.plugins import (
-    DistributedType,
-    DynamoBackend,
-    PrecisionType,
-    TorchDynamoPlugin,
-    TorchTensorParallelPlugin,
-)
+from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorParallelPlugin
 from notebook_accel.train.ranks import collective_backends as exchange
 from notebook_accel.train.ranks import collective_check, environment, process_group
 from notebook_accel.train.ranks.collective_backends import CollectiveBackend

@@ -13,13 +13,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.train.models import parallel_wrappers
+from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
-from notebook_accel.train.options.plugins import (
-    DistributedDataParallelKwargs,
-    DistributedType,
-    TorchTensorParallelPlugin,
-)
+from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:

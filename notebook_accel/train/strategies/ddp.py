@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import unused_parameters
 from notebook_accel.train.models import compiling
-from notebook_accel.train.options.plugins import DDPCommunicationHookType as Hook
-from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, DistributedType
+from notebook_accel.train.options.enums import DDPCommunicationHookType as Hook
+from notebook_accel.train.options.enums import DistributedType
+from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
 

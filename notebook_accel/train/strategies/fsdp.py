@@ -13,8 +13,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
-from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.collectives import broadcast_object_list
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping

@@ -16,9 +16,9 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig, part
-from notebook_accel.train.options.plugins import DistributedType
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import context_parallel, layer_plans
 from notebook_accel.train.strategies.base import Settings

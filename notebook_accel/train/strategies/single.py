@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.strategies.base import Strategy
 
 

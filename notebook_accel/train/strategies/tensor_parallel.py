@@ -14,7 +14,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options.plugins import DistributedType, TorchTensorParallelPlugin
+from notebook_accel.train.options.enums import DistributedType
+from notebook_accel.train.options.plugins import TorchTensorParallelPlugin
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import layer_plans
 from notebook_accel.train.strategies.base import Settings

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints.contents import replicated_parts
-from notebook_accel.train.options.plugins import DistributedType
+from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import PartialState

@@ -12,7 +12,7 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options.plugins import LoggerType
+from notebook_accel.train.options.enums import LoggerType
 from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_process, scalars
 
 
