@@ -32,8 +32,7 @@ _COLUMNS = (
 def cells(listed: JobSummary) -> list[str]:
     """The texts of a row."""
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(listed.started))
-    status = listed.status.value + (", detached" if listed.detached else "")
-    return [listed.id, began, duration(listed.seconds), str(listed.ranks), listed.title, status]
+    return [listed.id, began, duration(listed.seconds), str(listed.ranks), listed.title, listed.status_text]
 
 
 def draw(jobs: Jobs) -> dict[str, str]:

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import AttemptStarted, Phase, PhaseChanged
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -204,6 +205,22 @@ def test_jobs_are_listed_the_newest_first(state: Path) -> None:
     assert lines[0].startswith(f"{new.id}  20")
     assert lines[0].endswith("2 ranks  new()  running")
     assert "1:00:00" in lines[1]
+
+
+def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "FIRST_WRITE", 0.0)
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 0.0)
+    monkeypatch.setattr(writing, "WRITE_SHARE", 1e9)
+    job = Job("train", 0, 2)
+    journal = Journal(job)
+    journal.open()
+    job.apply(None, AttemptStarted(0))
+    for phase, listed in ((Phase.RUNNING, "running"), (Phase.PAUSED, "paused"), (Phase.RUNNING, "running")):
+        for rank in range(2):
+            job.apply(rank, PhaseChanged(phase))
+        journal.refresh()
+        assert repr(jobs()).endswith(f"train()  {listed}")
+    job.finish(Status.DONE)
 
 
 def test_no_jobs_are_an_empty_list(state: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from notebook_accel.errors import JobLostError
+from notebook_accel.events import Phase
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading
@@ -28,6 +30,13 @@ class JobSummary:
     detached: bool
     given_title: str = ""
     """What the user calls the job; empty if it is called as its function."""
+    is_paused: bool = False
+    """Whether its training waits until the user resumes it."""
+
+    @property
+    def status_text(self) -> str:
+        """Such as `running, detached`."""
+        return ("paused" if self.is_paused else self.status.value) + (", detached" if self.detached else "")
 
     @property
     def title(self) -> str:
@@ -37,8 +46,7 @@ class JobSummary:
     def __str__(self) -> str:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        columns = (self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", self.title, self.status.value)
-        return "  ".join(columns) + (", detached" if self.detached else "")
+        return "  ".join((self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", self.title, self.status_text))
 
 
 def summarize(record: Record) -> JobSummary:
@@ -52,5 +60,27 @@ def summarize(record: Record) -> JobSummary:
     end = end or record.unwritten_end()
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
     ended = end.at if end else time.time() if running else record.last_written()
-    detached = record.head().detached
-    return JobSummary(start.id, start.name, status, start.at, ended - start.at, start.size, detached, start.title)
+    return JobSummary(
+        start.id,
+        start.name,
+        status,
+        start.at,
+        ended - start.at,
+        start.size,
+        record.head().detached,
+        start.title,
+        is_paused=status is Status.RUNNING and _is_paused(record),
+    )
+
+
+def _is_paused(record: Record) -> bool:
+    """Reads the whole journal, but its events only where it says that ranks were paused at some time.
+
+    Raises:
+        JobLostError: It can't be read.
+    """
+    try:
+        lines = record.journal.read_bytes()
+    except OSError as error:
+        raise JobLostError(f"its journal can't be read: {error}") from error
+    return f'"{Phase.PAUSED.value}"'.encode() in lines and reading.replay(record).is_paused
