@@ -112,8 +112,9 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
         )
     )
     done = launch("--num_processes=2", "--output", tmp_path / "b.ipynb", tmp_path / "a.ipynb", "x", tmp_path / "begun")
-    assert done.returncode == 1
-    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank ")) == ["rank 0 x", "rank 1 x"]
+    assert done.returncode == 1, done.stderr
+    ran = sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+    assert ran == ["rank 0 x", "rank 1 x"], done.stderr
     assert "AssertionError: only here" in done.stderr
     first, second, third, fourth = json.loads((tmp_path / "b.ipynb").read_text())["cells"]
     assert [cell["execution_count"] for cell in (first, second, third, fourth)] == [1, 2, 3, None]
@@ -122,6 +123,34 @@ def test_a_notebook_runs_on_every_rank_and_keeps_what_rank_0_shows(tmp_path: Pat
     assert second["outputs"][1]["data"] == {"text/plain": "'0'"}
     assert third["outputs"][0]["data"]["text/html"] == "<b>bold</b>"
     assert third["outputs"][1]["evalue"] == "only here"
+
+
+JOIN_LATE = """
+import os, pathlib, sys, time
+import torch.distributed as dist
+from notebook_accel import PartialState
+
+c10d, create = dist.distributed_c10d, dist.distributed_c10d._new_process_group_helper
+joined = pathlib.Path(sys.argv[1])
+
+def create_late(*args, **options):
+    created = create(*args, **options)
+    if os.environ["RANK"] == "0":
+        time.sleep(0.3)
+        joined.touch()
+    return created
+
+c10d._new_process_group_helper = create_late
+PartialState(cpu=True)
+assert joined.exists()
+"""
+
+
+def test_no_rank_goes_on_and_may_end_before_all_have_joined_the_group(tmp_path: Path) -> None:
+    script = tmp_path / "join.py"
+    script.write_text(JOIN_LATE)
+    done = launch("--num_processes=2", "--cpu", script, tmp_path / "joined")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_figures_of_a_notebook_are_saved_as_in_a_kernel(tmp_path: Path) -> None:
