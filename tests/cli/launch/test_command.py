@@ -130,17 +130,15 @@ import os, pathlib, sys, time
 import torch.distributed as dist
 from notebook_accel import PartialState
 
-c10d, create = dist.distributed_c10d, dist.distributed_c10d._new_process_group_helper
-joined = pathlib.Path(sys.argv[1])
+init, joined = dist.init_process_group, pathlib.Path(sys.argv[1])
 
-def create_late(*args, **options):
-    created = create(*args, **options)
+def init_late(*args, **options):
+    init(*args, **options)
     if os.environ["RANK"] == "0":
         time.sleep(0.3)
         joined.touch()
-    return created
 
-c10d._new_process_group_helper = create_late
+dist.init_process_group = init_late
 PartialState(cpu=True)
 assert joined.exists()
 """
