@@ -11,6 +11,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import ACCELERATORS
+from notebook_accel.store_barrier import await_all
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.membership import Membership
 
@@ -28,21 +29,12 @@ def join(environment: Environment, cpu: bool, options: dict[str, Any]) -> Member
         given = {name: value for name, value in options.items() if value is not None}
         options = {"rank": environment.rank, "world_size": environment.world_size, **_rendezvous_options(environment)}
         dist.init_process_group(backend_config(device, backend), **{**options, **given})
-        _await_others()
+        # A rank that ended now would make those fail that are still connecting to it.
+        await_all(dist.distributed_c10d._get_default_store(), "joined", dist.get_world_size())
     backend = "nccl" if "nccl" in dist.get_backend() and device.type == "cuda" else "gloo"
     size = dist.get_world_size()
     local = {"local_rank": environment.local_rank, "local_world_size": environment.local_world_size}
     return Membership(device, backend, dist.get_rank(), world_size=size, debug=environment.debug, **local)
-
-
-def _await_others() -> None:
-    """Waits until all ranks have joined: one that ended now would make those fail that are still connecting to it."""
-    store, size = dist.distributed_c10d._get_default_store(), dist.get_world_size()
-    count = store.add("joined", 1)
-    everyone = f"joined/{(count - 1) // size}"
-    if count % size == 0:
-        store.set(everyone, "")
-    store.wait([everyone])
 
 
 def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
+from notebook_accel.store_barrier import await_all
 
 
 def install() -> None:
@@ -32,8 +33,10 @@ def install() -> None:
         before = _listening_ports()
         created = create(*args, **kwargs)
         check(_listening_ports() - before)
-        if created[0] is not c10d.GroupMember.NON_GROUP_MEMBER and "gloo" in c10d.get_backend_config(created[0]):
-            await_others(*created)
+        group, store = created
+        is_gloo = group is not c10d.GroupMember.NON_GROUP_MEMBER and "gloo" in c10d.get_backend_config(group)
+        if is_gloo and _is_on_one_machine():  # on several, gloo does not use the loopback interface
+            await_all(store, "checked", group.size())
         return created
 
     create_and_check._accel_patched = True  # type: ignore[attr-defined]
@@ -58,15 +61,8 @@ def check(ports: set[int]) -> None:
                 )
 
 
-def await_others(group: Any, store: Any) -> None:
-    """Waits until all ranks of a new group have checked their connections."""
-    if os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
-        return  # on several machines, gloo does not use the loopback interface
-    count = store.add("checked", 1)
-    done = f"checked/{(count - 1) // group.size()}"  # a group that is created again has the same part of the store
-    if count % group.size() == 0:
-        store.set(done, "")
-    store.wait([done])
+def _is_on_one_machine() -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
 
 
 def _listening_ports() -> set[int]:

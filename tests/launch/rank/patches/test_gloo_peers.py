@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -91,15 +87,3 @@ def test_no_rank_goes_on_and_may_close_its_group_before_all_have_checked_it() ->
     results = notebook_launcher(join_and_check_late, num_processes=2, device="cpu")
     checked, gone_on = zip(*results, strict=True)
     assert max(checked) <= min(gone_on)
-
-
-def test_a_group_that_is_created_again_waits_again() -> None:
-    dist: Any = importlib.import_module("torch.distributed")
-    store, group = dist.HashStore(), SimpleNamespace(size=lambda: 2)
-    for _ in range(2):
-        first = threading.Thread(target=gloo_peers.await_others, args=(group, store))
-        first.start()
-        first.join(0.1)
-        assert first.is_alive()
-        gloo_peers.await_others(group, store)
-        first.join()
