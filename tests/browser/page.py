@@ -26,6 +26,8 @@ def wait_for(gate):  # until the test opens it
     while not os.path.exists(gate):
         time.sleep(0.01)
 """
+_THEME = "JupyterLab Light"
+"""What a front end begins with."""
 _WIDGET = "window.jupyterapp?.shell?.currentWidget"
 _IS_READY = f"""path => {{
     const widget = {_WIDGET};
@@ -71,6 +73,7 @@ class Page:
         """Exceptions in the panel's own script, which a front end loads from a blob, that nothing has caught."""
         self.is_used_up = False
         """Its kernel is no more, and its notebook open elsewhere."""
+        self._theme = _THEME
         self.enter()
         self.wait_until_ready()
 
@@ -111,8 +114,10 @@ class Page:
     # The notebook
 
     def clear(self) -> None:
-        """Removes the cells that were added, and closes the gates."""
+        """Removes the cells that were added, closes the gates, and looks as at first."""
         self.tab.evaluate(_CLEAR)
+        self.tab.set_viewport_size(chromium.VIEWPORT)
+        self.use_theme(_THEME)
         self.crashes.clear()
         for file in self._notebook.parent.iterdir():
             if file.is_file() and file != self._notebook:
@@ -171,6 +176,9 @@ class Page:
 
     def use_theme(self, name: str) -> None:
         """Changes the colors, and waits for their style sheet, which comes after the command has ended."""
+        if name == self._theme:
+            return
+        self._theme = name
         self.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", name)
         self.tab.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=name)
 

@@ -38,9 +38,8 @@ BESIDE = """facts => [...facts.children].every((node, index, all) => index % 2 =
 """Each fact stands on the line of its name, after it."""
 
 
-def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> None:
+def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     """Takes a while: a launch, whose panel is looked at in two themes and widths."""
-    page = own_page
     page.run(TRAIN)
     title = page.tab.title()
     cell = page.begin("notebook_launcher(train, (4,), 2, name='digits, wide', notes='without <b>dropout</b>')")
@@ -48,6 +47,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(own_page: Page) -> No
     expect(cell.panel).to_contain_text("without <b>dropout</b>")
     controls = cell.panel.get_by_role("group", name="Controls of the training")
     expect(controls.get_by_role("button", name="End after epoch")).not_to_have_attribute("aria-disabled", "true")
+    expect(page.tab).to_have_title(re.compile("loss .* — "))  # which it has after its first step has been reported
     controls.get_by_role("button", name="Pause").click()
     expect(cell.panel.locator(".na-status")).to_have_text("paused")
     expect(cell.panel).to_contain_text("paused after step")

@@ -63,13 +63,13 @@ def test_displays_of_ranks_are_in_order_and_labeled(own_page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_ranks_without_bars_have_no_track(own_page: Page, theme: str) -> None:
-    own_page.use_theme(theme)
-    own_page.run(IDLE)
-    cell = own_page.begin("notebook_launcher(idle, num_processes=2)")
+def test_ranks_without_bars_have_no_track(page: Page, theme: str) -> None:
+    page.use_theme(theme)
+    page.run(IDLE)
+    cell = page.begin("notebook_launcher(idle, num_processes=2)")
     expect(cell.rank(0)).to_contain_text("running")
     expect(cell.rank(0).locator(".na-bar")).to_be_hidden()
     expect(cell.panel.locator(".na-overall")).to_be_hidden()
-    own_page.screenshot("running")
-    own_page.open_gate("the end")
+    page.screenshot("running")
+    page.open_gate("the end")
     cell.wait_for_end()

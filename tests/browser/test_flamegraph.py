@@ -28,15 +28,14 @@ def draw(page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_a_click_enlarges_a_call_and_another_shows_all_again(own_page: Page, theme: str) -> None:
-    """Long: a notebook of its own, whose theme changes."""
-    own_page.use_theme(theme)
-    draw(own_page)
-    boxes = own_page.tab.locator(f".jp-Cell:last-child details[open] {NAMED}")
+def test_a_click_enlarges_a_call_and_another_shows_all_again(page: Page, theme: str) -> None:
+    page.use_theme(theme)
+    draw(page)
+    boxes = page.tab.locator(f".jp-Cell:last-child details[open] {NAMED}")
     expect(boxes.first).to_be_visible()
     assert boxes.count() == 2
-    is_accessible(own_page)
-    own_page.screenshot("flamegraph")
+    is_accessible(page)
+    page.screenshot("flamegraph")
     widths = [box.evaluate("node => node.offsetWidth") for box in boxes.all()]
     boxes.last.click()
     expect(boxes.first).to_be_hidden()

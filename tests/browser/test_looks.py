@@ -63,10 +63,10 @@ def begin(page: Page) -> Cell:
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_it_can_be_read_in_each_theme(own_page: Page, theme: str) -> None:
-    own_page.tab.set_viewport_size({"width": 1600, "height": 900})
-    own_page.use_theme(theme)
-    cell = begin(own_page)
+def test_it_can_be_read_in_each_theme(page: Page, theme: str) -> None:
+    page.tab.set_viewport_size({"width": 1600, "height": 900})
+    page.use_theme(theme)
+    cell = begin(page)
     cell.rank(0).locator(".na-toggle").click()
     pairs = cell.rank(0).locator(".na-all-values > .na-pair")
     expect(pairs.nth(2)).to_contain_text("held_out 0.75")
@@ -75,21 +75,23 @@ def test_it_can_be_read_in_each_theme(own_page: Page, theme: str) -> None:
     )
     values = cell.rank(1).locator(".na-values")
     assert values.evaluate(_SHOWN) >= 2, "a wide row has room for more than one metric"
-    is_accessible(own_page)
-    own_page.screenshot("running")
-    own_page.open_gate("the end")
+    is_accessible(page)
+    page.screenshot("running")
+    page.open_gate("the end")
     cell.wait_for_end()
     expect(cell.panel).to_contain_text("failed")
-    is_accessible(own_page)
+    is_accessible(page)
 
 
-def test_a_narrow_cell_has_all_of_it(own_page: Page) -> None:
-    own_page.tab.set_viewport_size({"width": 640, "height": 900})
-    cell = begin(own_page)
+def test_a_narrow_cell_has_all_of_it(page: Page) -> None:
+    page.tab.set_viewport_size({"width": 640, "height": 900})
+    cell = begin(page)
     fits(cell)
     bar = cell.rank(1).get_by_role("progressbar").bounding_box()
     assert bar is not None
     assert bar["width"] > 40, "its bars are hardly to be seen"
+    page.open_gate("the end")
+    cell.wait_for_end()
 
 
 METRICS = """

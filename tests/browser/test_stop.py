@@ -47,19 +47,17 @@ def train():
 """
 
 
-def test_a_second_click_kills_ranks_that_do_not_end(own_page: Page) -> None:
-    own_page.run(STUBBORN)
-    cell = own_page.begin("notebook_launcher(train, num_processes=2)")
+def test_a_second_click_kills_ranks_that_do_not_end(page: Page) -> None:
+    page.run(STUBBORN)
+    cell = page.begin("notebook_launcher(train, num_processes=2)")
     expect(cell.rank(1)).to_contain_text("step 0/1000")
     cell.stop.click()
     cell.wait_for("[0-1] not yet")
     expect(cell.panel).to_contain_text("click again to kill")
-    own_page.screenshot("stopping")
+    page.screenshot("stopping")
     cell.panel.get_by_role("button", name="Stopping…").click()
     cell.wait_for_end()
-    own_page.run("job = attach(); print(job.stopping, [state.exited.signal for state in job.ranks])").wait_for(
-        "2 [9, 9]"
-    )
+    page.run("job = attach(); print(job.stopping, [state.exited.signal for state in job.ranks])").wait_for("2 [9, 9]")
 
 
 @pytest.mark.everywhere
