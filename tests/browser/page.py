@@ -55,6 +55,7 @@ _CLEAR = f"""() => {{
     const model = {_WIDGET}.content.model.sharedModel;
     model.deleteCellRange(1, model.cells.length);
     window.cellsEnded = {{}};
+    window.jupyterapp.shell.collapseRight();
 }}"""
 
 
