@@ -22,7 +22,6 @@ IF_THERE = {
     "jupyter-server",
     "marimo",
     "mlflow",
-    "numpy",
     "pandas",
     "torchao",
     "torchdata",
