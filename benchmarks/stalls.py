@@ -1,6 +1,7 @@
 """What it costs a training function that its waits are noticed and its loaders' batches counted.
 
-In real ranks of a real kernel: the processor time of a step with and without stack samples, in turn; then a single sample.
+In real ranks of a real kernel: the processor time of a step with and without stack samples, in turn; then a single
+sample.
 """
 
 from __future__ import annotations
