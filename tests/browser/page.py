@@ -12,12 +12,12 @@ from playwright.sync_api import BrowserContext, Error, Locator, TimeoutError, ex
 
 from tests.browser import chromium
 from tests.browser.server import Server
-from tests.live_notebook import wait_until
+from tests.live_notebook import UNTRAINED, wait_until
 
 PATIENCE = 60.0
 """Seconds within which anything that is waited for comes."""
 _MILLISECONDS = 1000
-PRELUDE = """
+PRELUDE = f"""{UNTRAINED}
 import os, time
 from tqdm.auto import tqdm
 from notebook_accel import notebook_launcher, report
