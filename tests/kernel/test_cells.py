@@ -209,14 +209,15 @@ def test_a_cell_can_leave_the_notebook_free(cells: Cells):
 @pytest.mark.versions
 def test_a_cell_that_shows_a_panel_can_be_attached_to(cells: Cells):
     cells.notebook.check("from notebook_accel import attach, jobs")
-    before = cells.notebook.value("len(jobs())")
+    cells.notebook.check("before = {each.id for each in jobs()}")
     cells("print('over at once')")
     bar = "from tqdm import trange\nfor step in trange(3, mininterval=0): print('step', step)"
     body = f"{bar}\nwhile True: time.sleep(0.01)"
     found = cells.notebook.check(cell(body, "--no-block"))
     cells.notebook.check("job = _")
     cells.notebook.read_until(found, "step 2")
-    wait_until(lambda: cells.notebook.value("len(jobs())") == before + 1, what="it is not recorded")
+    new = "len({each.id for each in jobs()} - before)"  # of twenty, as many as are listed
+    wait_until(lambda: cells.notebook.value(new) == 1, what="it is not recorded")
     assert cells.notebook.value("jobs()[0].name == job.name, jobs()[0].status.value") == (True, "running")
     again = cells.notebook.check("same = attach()")
     cells.notebook.read_until(again, "[0-1] step 2")

@@ -110,7 +110,7 @@ class Killed:
         settings = {"num_processes": 2, "device": "cpu", "checkpoint": str(folder), "every": 3, "keep": 2, **options}
         written = ", ".join(f"{each}={value!r}" for each, value in settings.items())
         launch = f"notebook_launcher(train, ({str(self.go)!r},), {written})"
-        before = self.notebook.value("{each.id for each in jobs()}")
+        self.notebook.check("before = {each.id for each in jobs()}")
         if {"block", "detach"} & options.keys():
             cell = self.notebook.check(f"jobs_in_memory = [*globals().get('jobs_in_memory', []), {launch}]")
         else:  # waited for, but not by a cell: another follows
@@ -118,8 +118,9 @@ class Killed:
         self.notebook.read_until_ranks_wrote(cell, "waiting", 2)
         if "every" not in options:
             wait_until((folder / "checkpoint_6").is_dir)  # another thread writes it
-        # Not the newest: the clock of a virtual machine may be set back.
-        (self._ids[name],) = self.notebook.value("{each.id for each in jobs()}") - before
+        # It is recorded soon. Not the newest: the clock of a virtual machine may be set back.
+        self.notebook.check("while not (new := {each.id for each in jobs()} - before): time.sleep(0.01)")
+        (self._ids[name],) = self.notebook.value("new")
 
     def detached(self) -> list[psutil.Process]:
         """The processes of detached jobs."""
