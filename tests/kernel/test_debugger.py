@@ -166,3 +166,21 @@ def test_a_launch_is_held_beyond_its_timeout_and_a_worker_is_not(debugger: Debug
         debugger.notebook.finish(cell, timeout=2)
     assert "stalled" not in cell.text
     assert debugger.finish(cell).stdout.split() == ["[5,", "5]"]
+
+
+def test_a_server_that_starts_while_the_debugger_is_on_is_not_held(debugger: Debugger):
+    """It starts a detached job, too, whose driver is another such process."""
+    debugger.notebook.check("""
+    import os, signal
+    from notebook_accel import notebook_launcher
+
+    def parent():
+        return os.getppid()
+
+    [server] = notebook_launcher(parent, num_processes=1, device="cpu")
+    os.kill(server, signal.SIGKILL)
+    """)
+    found = "[after] = notebook_launcher(parent, num_processes=1, device='cpu'); after"
+    assert int(debugger.notebook.check(found).value or 0) != debugger.notebook.value("server")
+    debugger.notebook.check("job = notebook_launcher(parent, num_processes=1, device='cpu', detach=True)")
+    assert len(debugger.notebook.value("job.result(30)")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -64,7 +65,7 @@ def start(
     Raises:
         OSError: It cannot be started.
     """
-    with channel:
+    with channel, _without_debugger():
         return subprocess.Popen(
             command(entry, [channel.fileno(), *arguments], detached=detached),
             pass_fds=[channel.fileno()],
@@ -74,6 +75,18 @@ def start(
             start_new_session=True,
             env=None if environment is None else dict(environment),
         )
+
+
+def _without_debugger() -> contextlib.AbstractContextManager[object]:
+    """Keeps a debugger of this process out of the new one.
+
+    While debugpy is active, it changes the command of each Python process, which then waits for a client to attach to
+    it, too. Jupyter's front ends never do.
+    """
+    patches = sys.modules.get("_pydev_bundle.pydev_monkey")
+    leave_as_it_is = getattr(patches, "skip_subprocess_arg_patch", contextlib.nullcontext)
+    found: contextlib.AbstractContextManager[object] = leave_as_it_is()
+    return found
 
 
 def why_it_ended(what: str, log: IO[bytes]) -> str:
