@@ -13,8 +13,9 @@ from tests.documents.test_examples import EXAMPLES
 from tests.frameworks.conftest import LONG, wait_for_server
 from tests.live_notebook import Notebook
 
+pytestmark = pytest.mark.nightly  # the other files launch each framework, too
 
-@pytest.mark.nightly
+
 def test_the_example_runs(notebook: Notebook) -> None:
     """Kernel and server, or ranks, import each framework, for seconds each, and train with it, for fewer epochs."""
     notebook.check("import lightning, sklearn.datasets, transformers\nfrom transformers import Trainer", timeout=LONG)
