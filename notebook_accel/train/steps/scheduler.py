@@ -54,7 +54,8 @@ class AcceleratedScheduler:
         if not self.step_with_optimizer:
             self.scheduler.step(*args, **kwargs)
         elif not self.gradient_state.sync_gradients:
-            if self.gradient_state.adjust_scheduler:
+            # A `ReduceLROnPlateau` doesn't count its steps.
+            if self.gradient_state.adjust_scheduler and hasattr(self.scheduler, "_step_count"):
                 self.scheduler._step_count += 1
         elif not any(optimizer.step_was_skipped for optimizer in self._may_skip):
             self._step(args, kwargs)
@@ -65,7 +66,8 @@ class AcceleratedScheduler:
             return
         for _ in range(self._repeats):
             # A scheduler with `total_steps` may have fewer steps left than there are ranks.
-            if getattr(self.scheduler, "total_steps", float("inf")) >= self.scheduler._step_count:
+            total = getattr(self.scheduler, "total_steps", None)
+            if total is None or total >= self.scheduler._step_count:
                 self.scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> list[float]:

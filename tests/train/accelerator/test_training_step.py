@@ -185,6 +185,16 @@ def test_a_scheduler_with_an_end_does_not_go_beyond_it() -> None:
     assert scheduler.last_epoch == 5
 
 
+def test_a_scheduler_that_counts_no_steps_steps_once_for_each_rank_too() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+    scheduler = AcceleratedScheduler(plateau, AcceleratedOptimizer(optimizer), processes=2)
+    for sync_gradients, expected in [(True, 1.0), (False, 1.0), (True, 0.5)]:
+        scheduler.gradient_state.sync_gradients = sync_gradients
+        scheduler.step(1.0)
+        assert scheduler.get_last_lr() == [expected]
+
+
 def test_a_scheduler_can_go_its_own_way() -> None:
     accelerator = Accelerator(step_scheduler_with_optimizer=False)
     *_, scheduler = accelerator.prepare(*parts())
