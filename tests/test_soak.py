@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.soak import Soak
 
 
+@pytest.mark.nightly  # `tests/train/test_epochs.py` and `tests/kernel/test_resume_magic.py` kill each of them once
 def test_trainings_whose_processes_are_killed_end_in_the_same_bits_and_leave_nothing(tmp_path: Path) -> None:
     """Starts a process that launches, and another one when it is killed; the fork server of each imports torch.
 

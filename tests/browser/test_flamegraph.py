@@ -45,6 +45,7 @@ def test_a_click_enlarges_a_call_and_another_shows_all_again(page: Page, theme: 
     assert [box.evaluate("node => node.offsetWidth") for box in boxes.all()] == widths
 
 
+@pytest.mark.nightly  # `test_snapshot` opens such a notebook, too
 def test_a_notebook_that_is_not_trusted_shows_the_same_picture(own_page: Page) -> None:
     """Long: the notebook is saved, its kernel ended, and the front end loaded again."""
     draw(own_page)
