@@ -51,6 +51,7 @@ def test_its_bars_are_on_the_panel_and_not_in_the_output(launch: Launch) -> None
     assert told.output == ""
 
 
+@pytest.mark.nightly
 def test_two_ranks_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     """Long: Keras imports its backend for seconds, in the kernel and in ranks."""
     (first, second) = launch("with_jax", env={"KERAS_BACKEND": "jax"}).values
