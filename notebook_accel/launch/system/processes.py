@@ -13,13 +13,15 @@ from typing import IO, Any
 
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
 # package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
-# it; its neighbors do not come along.
+# it; its neighbors do not come along. A kernel that ignores SIGCHLD would pass that on, and then no child could be
+# waited for.
 _BOOTSTRAP = """\
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]
-import importlib.util, json, os
+import importlib.util, json, os, signal
 from importlib.machinery import PathFinder
 entry, path, home, arguments, detached = json.loads(sys.argv[1])
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 if detached and os.fork():
     os._exit(0)
 sys.path[:] = path
@@ -37,7 +39,8 @@ def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> 
         here = os.getcwd()
     except FileNotFoundError:
         here = ""
-    path = [folder for folder in sys.path if folder not in ("", here)]
+    # As Python does, this skips what isn't a string, such as a `Path`.
+    path = [folder for folder in sys.path if isinstance(folder, str) and folder not in ("", here)]
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     if home not in path:
         path.append(home)

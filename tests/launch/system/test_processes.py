@@ -85,3 +85,20 @@ def test_no_process_of_ours_imports_what_lies_in_its_folder(tmp_path: Path) -> N
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong one')")
     begun = processes.command("builtins:print", ["begun"])
     assert subprocess.run(begun, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "begun\n"
+
+
+def test_a_path_object_on_the_path_is_skipped_as_python_skips_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [tmp_path, None, b"/", *sys.path])
+    begun = processes.command("builtins:print", ["begun"])
+    assert subprocess.run(begun, capture_output=True, text=True, check=True).stdout == "begun\n"
+
+
+def test_a_process_can_wait_for_its_children_though_its_parent_ignores_theirs() -> None:
+    ignore = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    show = processes.command("builtins:exec", ["import signal; print(signal.getsignal(signal.SIGCHLD).name)"])
+    begun = [sys.executable, "-c", ignore, *show]
+    assert subprocess.run(begun, capture_output=True, text=True, check=True).stdout == "SIG_DFL\n"
