@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -101,13 +102,28 @@ def check_call(function: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any
     """The function and its arguments, once they are what a call needs.
 
     Raises:
-        ConfigurationError: The function cannot be called, or `args` or `kwargs` are not arguments.
+        ConfigurationError: The function cannot be called, a call would run none of its code, or `args` or `kwargs` are
+            not arguments.
     """
     if not callable(function):
         hint = "Pass the function itself, `train`, rather than what it returned, `train()`."
         raise ConfigurationError(f"the first argument must be a function, not {function!r:.80}. {hint}")
+    _check_that_a_call_runs(function)
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         raise ConfigurationError(f"args must be a tuple, not {args!r:.80}. For one argument write args=(value,).")
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
         raise ConfigurationError(f"kwargs must be a dict with names as its keys, not {kwargs!r:.80}")
     return function, tuple(args), dict(kwargs or {})
+
+
+def _check_that_a_call_runs(function: Callable[..., Any]) -> None:
+    name = getattr(function, "__name__", "function")
+    if inspect.iscoroutinefunction(function):
+        what, instead = "an async function", f"lambda: asyncio.run({name}())"
+    elif inspect.isgeneratorfunction(function):
+        what, instead = "a generator function", f"lambda: list({name}())"
+    elif inspect.isasyncgenfunction(function):
+        what, instead = "an async generator function", "a function that iterates over it in asyncio.run(...)"
+    else:
+        return
+    raise ConfigurationError(f"{name} is {what}, so a call would run none of its code. Pass {instead} instead.")

@@ -1,7 +1,9 @@
 import dataclasses
 import enum
+import functools
 import inspect
 import math
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import accelerate
@@ -196,3 +198,29 @@ def test_a_long_value_does_not_swamp_the_message() -> None:
     with pytest.raises(ConfigurationError) as refused:
         check_call(print, "x" * 10_000, None)
     assert len(str(refused.value)) < 300
+
+
+async def wait() -> None: ...
+
+
+def count() -> Iterator[int]:
+    yield 1
+
+
+async def count_slowly() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (wait, r"wait is an async function, .* Pass lambda: asyncio\.run\(wait\(\)\) instead"),
+        (functools.partial(wait), "function is an async function"),
+        (count, r"count is a generator function, so a call would run none .* Pass lambda: list\(count\(\)\) instead"),
+        (count_slowly, "count_slowly is an async generator function"),
+    ],
+)
+def test_a_function_whose_call_runs_none_of_its_code_is_refused(function: Callable[..., Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        check_call(function, (), None)
+    check_call(lambda: list(function()), (), None)

@@ -28,11 +28,13 @@ class BatchSamplerShard(BatchSampler):
         num_processes: The number of ranks.
         process_index: This rank.
         split_batches: Whether each batch is split into one part for each rank.
-        even_batches: Whether the last round is padded, so that all ranks get equally many batches of the same size.
+        even_batches: Whether the last round is padded, so that all ranks get equally many batches, of the same size if
+            the sampler has a `batch_size`. Without one, such as for batches of samples of similar length, the last
+            round is padded with whole batches of the first.
 
     Raises:
-        ConfigurationError: The batch size is not divisible by the number of ranks, or it is not known but needed for
-            `even_batches`.
+        ConfigurationError: The batch size is not divisible by the number of ranks, or it is not known but needed to
+            split batches evenly.
 
     Attributes:
         remainder: The number of rows in the last round, of all ranks, that are not repetitions; 0 if there are no
@@ -68,10 +70,11 @@ class BatchSamplerShard(BatchSampler):
 
     @even_batches.setter
     def even_batches(self, even: bool) -> None:
-        if even and self.batch_size is None:
+        if even and self.split_batches and self.batch_size is None:
             raise ConfigurationError(
-                f"even_batches=True refills batches to their full size, but {type(self.batch_sampler).__name__} has "
-                "no batch_size: give it one, or pass DataLoaderConfiguration(even_batches=False)"
+                "split_batches=True with even_batches=True refills batches to their full size, but "
+                f"{type(self.batch_sampler).__name__} has no batch_size: give it one, or pass "
+                "DataLoaderConfiguration(even_batches=False)"
             )
         self._even_batches = even
 
@@ -100,7 +103,7 @@ class BatchSamplerShard(BatchSampler):
     def _whole_batches(self) -> Iterator[Any]:
         """Every N-th batch, once its round is complete."""
         size, ranks, rank = self.batch_size, self.num_processes, self.process_index
-        first: list[Any] = []  # the samples of the first round
+        first: list[Any] = []  # the samples of the first round; its batches if they have no size of their own
         current: list[Any] = []
         is_short = False
         for batch in self.batch_sampler:
@@ -109,7 +112,8 @@ class BatchSamplerShard(BatchSampler):
             current.append(batch)
             is_short = size is not None and len(batch) < size
             if len(current) == ranks and not (is_short and self.even_batches):
-                first = first or list(itertools.chain(*current)) if self.even_batches else first
+                if self.even_batches and not first:
+                    first = current if size is None else list(itertools.chain(*current))
                 yield current[rank]
                 current = []
         self.remainder = 0
@@ -118,7 +122,10 @@ class BatchSamplerShard(BatchSampler):
         if not self.even_batches:
             yield from current[rank : rank + 1]
             return
-        assert size is not None
+        if size is None:
+            self.remainder = sum(map(len, current))
+            yield pad(current, first or current, ranks)[rank]
+            return
         left = list(itertools.chain(*current))
         self.remainder = len(left)
         yield pad(left, first or left, size * ranks)[rank * size : (rank + 1) * size]

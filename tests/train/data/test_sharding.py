@@ -166,6 +166,16 @@ def test_samplers_are_shared_as_by_accelerate(
     assert [len(shard) for shard in ours] == [len(shard) for shard in theirs]
 
 
+@given(sizes=st.lists(st.integers(1, 5), max_size=12), ranks=RANKS)
+def test_batches_of_unknown_size_are_shared_whole_as_by_accelerate(sizes: list[int], ranks: int) -> None:
+    sampler = Lists([[number] * size for number, size in enumerate(sizes)])
+    ours, theirs = shards(sampler, ranks), shards(sampler, ranks, AccelerateShard)
+    assert [list(shard) for shard in ours] == [list(shard) for shard in theirs]
+    assert [len(shard) for shard in ours] == [len(shard) for shard in theirs]
+    left = len(sizes) % ranks
+    assert {shard.remainder for shard in ours} == {sum(sizes[len(sizes) - left :])}
+
+
 @given(length=LENGTHS, size=SIZES, ranks=RANKS, split=st.booleans(), drop_last=st.booleans())
 def test_iterable_datasets_are_shared_as_by_accelerate(
     length: int, size: int, ranks: int, split: bool, drop_last: bool
@@ -186,12 +196,12 @@ def test_a_batch_that_cannot_be_split_is_refused_with_a_size_that_can(cls: Any) 
         cls(*whole, num_processes=2, split_batches=True)
 
 
-def test_batches_of_unknown_size_cannot_be_even() -> None:
+def test_batches_of_unknown_size_cannot_be_split_evenly() -> None:
     with pytest.raises(
         ConfigurationError, match=r"Lists has no batch_size: .*DataLoaderConfiguration\(even_batches=False"
     ):
-        BatchSamplerShard(Lists([[0, 1]]), 2, 0)
-    shard = BatchSamplerShard(Lists([[0, 1]]), 2, 0, even_batches=False)
+        BatchSamplerShard(Lists([[0, 1]]), 2, 0, split_batches=True)
+    shard = BatchSamplerShard(Lists([[0, 1]]), 2, 0, split_batches=True, even_batches=False)
     with pytest.raises(ConfigurationError, match="Lists has no batch_size"):
         shard.even_batches = True
 
