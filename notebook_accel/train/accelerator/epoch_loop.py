@@ -79,6 +79,7 @@ class EpochLoop:
         self._count = count
         self._settings = settings
         self._state = PartialState()
+        self._is_main = self._state.is_main_process
         self._gradients = GradientState()
         self._space = rank_local.space()
         self.trained = False
@@ -179,14 +180,19 @@ class EpochLoop:
         self._space[TRAINING_STEP] = self._step
         if not self._run.even_batches:
             return
-        self._agreement.advance()
+        # Most steps do no more than this: code that is read from memory again costs them more than it computes.
+        if self._agreement.advance() or self._step + 1 >= self._next_step:
+            self._pass_step_that_matters(loader, synced=synced)
+        self._request()
+
+    def _pass_step_that_matters(self, loader: Any, *, synced: bool) -> None:
+        """Saves after this step if it is due, or prepares to do so after the next."""
         # Not after the first batch, before which it was unknown that the generators are needed; and not after the last,
         # since the end of the epoch is close, or another loader of it.
         may_save = synced and loader.progress.done > 1 and not loader.end_of_dataloader
         if may_save and self._is_due():
             self._save()
         self._keep_generators(loader)
-        self._request()
 
     def _end_epoch(self, epoch: int) -> None:
         if self._step == 0 and epoch == 0:
@@ -217,9 +223,9 @@ class EpochLoop:
         """Requests a point to save at, when it is time to, or the training is to end."""
         if preempted_by := self._space[PREEMPTED_BY]:
             self._agreement.request(preempted_by)
-        elif self._stop_at is not None and self._state.is_main_process and time.time() >= self._stop_at:
+        elif self._stop_at is not None and self._is_main and time.time() >= self._stop_at:
             self._agreement.request("its time limit")
-        if self._state.is_main_process and time.monotonic() >= self._next_time and not self._saver.is_busy:
+        if self._is_main and time.monotonic() >= self._next_time and not self._saver.is_busy:
             self._next_time = math.inf
             self._agreement.request(_EVERY)
 

@@ -51,7 +51,8 @@ class PointAgreement:
     def __init__(self, messages: Messages | None) -> None:
         self._messages = messages
         self._rank, self._size = (0, 1) if messages is None else (messages.rank, messages.size)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._passed = 0
         self._wait_at = math.inf
         self._agreed = math.inf
@@ -69,12 +70,13 @@ class PointAgreement:
             if self._rank not in self._promises.get(self._round, {}):
                 self._promise(reason)
 
-    def advance(self) -> None:
-        """Counts a point; may wait there until the other ranks have answered a request."""
-        with self._changed:
+    def advance(self) -> bool:
+        """Counts a point; may wait there until the other ranks have answered a request. Returns `is_next`."""
+        with self._lock:  # not the condition, whose methods are Python's: this is called at each step
             self._passed += 1
             while self._passed >= self._wait_at and not self._is_left_alone():
                 self._changed.wait(_LOOK_INTERVAL)
+            return self._passed + 1 >= self._agreed
 
     @property
     def reason(self) -> str:
