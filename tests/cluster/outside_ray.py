@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import psutil
 import pytest
@@ -34,15 +33,6 @@ class Rig(Protocol):
 
 
 Some = TypeVar("Some", bound=Rig)
-
-
-def at_night(test: Callable[..., Any]) -> Callable[..., Any]:
-    """The same test, marked `nightly`: what it sees doesn't differ by how agents are started."""
-    assert isinstance(test, types.FunctionType)
-    again = types.FunctionType(test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__)
-    again.__doc__ = test.__doc__
-    mark: Callable[..., Any] = pytest.mark.nightly(again)
-    return mark
 
 
 class Machines:
