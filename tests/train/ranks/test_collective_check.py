@@ -23,6 +23,8 @@ from notebook_accel import (
 from notebook_accel.train.ranks import rejoining
 from tests.train.conftest import Cases, launch
 
+pytestmark = pytest.mark.early
+
 
 class Pair(NamedTuple):
     left: Any

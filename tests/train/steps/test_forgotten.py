@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
 from tests.train.conftest import Cases
 
+pytestmark = pytest.mark.early
+
 Parts = tuple[nn.Module, torch.optim.Optimizer, DataLoader[Any]]
 
 

@@ -26,6 +26,8 @@ from notebook_accel.train import strategies
 from notebook_accel.train.data import prepare_data_loader
 from tests.train.conftest import Cases, Ranks
 
+pytestmark = pytest.mark.early
+
 
 class Block(nn.Module):
     def __init__(self) -> None:

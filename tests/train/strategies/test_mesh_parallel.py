@@ -14,6 +14,8 @@ from notebook_accel.utils import TorchTensorParallelConfig
 from tests.train.conftest import Cases
 from tests.train.strategies import test_context_parallel
 
+pytestmark = pytest.mark.early
+
 SAMPLES = 10
 """In batches of 4 for all ranks together; the last two are left out."""
 CLIP = 0.1
