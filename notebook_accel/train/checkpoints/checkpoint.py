@@ -141,9 +141,9 @@ class Checkpoints:
         ranks.run("find the checkpoint", lambda: _refuse_missing(folder))
         step = ranks.run("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
-            for number, path in folders.numbered(self._folder()):
-                if path.resolve() == folder:
-                    self._project.iteration = number + 1
+            existing = folders.numbered(self._folder())
+            if any(path.resolve() == folder for _, path in existing):
+                self._project.iteration = existing[-1][0] + 1  # not the loaded one's: later ones may exist
         _log.info("Loaded the state of the run from %s.", folder)
         return step
 

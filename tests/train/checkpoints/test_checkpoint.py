@@ -212,6 +212,14 @@ def test_the_newest_is_loaded_and_counting_goes_on_from_it(tmp_path: Path) -> No
     assert Path(resumed.accelerator.save_state()).name == "checkpoint_11"
 
 
+def test_counting_goes_on_after_the_newest_if_an_older_one_is_loaded(tmp_path: Path) -> None:
+    setup = numbered(tmp_path)
+    for _ in range(3):
+        setup.accelerator.save_state()
+    setup.accelerator.load_state(tmp_path / "checkpoints" / "checkpoint_1")
+    assert Path(setup.accelerator.save_state()).name == "checkpoint_3"
+
+
 def test_a_number_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     numbered(tmp_path).accelerator.save_state()
     before = (tmp_path / "checkpoints" / "checkpoint_0" / "model.safetensors").stat()
