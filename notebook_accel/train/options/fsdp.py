@@ -83,7 +83,9 @@ class FullyShardedDataParallelPlugin:
     `torch.distributed.fsdp.wrap`."""
     cpu_offload: Any = None
     """Whether parameters, gradients and optimizer states are offloaded to the CPU."""
-    ignored_modules: Iterable[nn.Module] | None = None
+    ignored_modules: Iterable[nn.Module] | str | None = None
+    """The modules that are not sharded, or a regular expression that matches their whole names. Nothing averages the
+    gradients of their parameters."""
     state_dict_type: Any = None
     """`SHARDED_STATE_DICT` (the default): each rank writes its shards; `FULL_STATE_DICT`: the main rank writes all, as
     one device would."""

@@ -16,6 +16,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.ranks.collectives import broadcast_object_list
+from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
     from notebook_accel.train.checkpoints.parts import Part
 
+_log = get_logger(__name__)
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
@@ -86,6 +88,7 @@ class FullySharded(ShardedStrategy):
 
     def _shard(self, model: nn.Module) -> None:
         layers = wrapping.layers(model, self.plugin)
+        ignored = wrapping.ignored(model, self.plugin)
         on_meta = self._is_on_meta(model)
         # Otherwise, all layers at once: those that are split need the same values on all ranks before.
         one_by_one = bool(self.plugin.cpu_ram_efficient_loading) and not self._splits_layers
@@ -95,13 +98,17 @@ class FullySharded(ShardedStrategy):
         if self.plugin.activation_checkpointing:
             layers = wrapping.recompute(model, layers, offload=bool(self.plugin.activation_checkpointing_offload))
         if (mesh := self._shard_mesh) is not None:
-            arguments = self._arguments()
-            for module in (*layers, model):
+            for module in (*wrapping.with_own_parameters(model, layers), model):
                 if not on_meta and one_by_one:
                     self._copy_from_rank_0(module)
-                fully_shard(module, mesh=mesh, **arguments)
+                # Asked anew for each, since copying replaces the parameters that are on the meta device.
+                fully_shard(module, mesh=mesh, **self._arguments(ignored))
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
+        else:
+            for module in ignored:
+                module.to(self.state.device)  # fully_shard moves only what it shards
+        self._warn_of_drifting(model, ignored)
 
     def _is_on_meta(self, model: nn.Module) -> bool:
         """Whether the model has no weights yet: on rank 0, if the others get theirs from it."""
@@ -121,17 +128,24 @@ class FullySharded(ShardedStrategy):
     def _parameter_device(self) -> torch.device:
         return torch.device("cpu") if self.plugin.offload else self.state.device
 
-    def _arguments(self) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
+    def _arguments(self, ignored: Iterable[nn.Module]) -> dict[str, Any]:
+        return {
             "reshard_after_forward": self.plugin.reshard_after_forward,
             "mp_policy": self._precision(),
             "offload_policy": self._offload(),
+            "ignored_params": {parameter for module in ignored for parameter in module.parameters()},
         }
-        if self.plugin.ignored_modules is not None:
-            arguments["ignored_params"] = {
-                parameter for module in self.plugin.ignored_modules for parameter in module.parameters()
-            }
-        return arguments
+
+    def _warn_of_drifting(self, model: nn.Module, ignored: Iterable[nn.Module]) -> None:
+        """Warns of ignored parameters that are trained. No error, since ranks may have experts of their own."""
+        kept = {parameter for module in ignored for parameter in module.parameters() if parameter.requires_grad}
+        names = [name for name, parameter in model.named_parameters() if parameter in kept]
+        if names and self.state.num_processes > 1:
+            _log.warning(
+                "ignored_modules: nothing averages the gradients of %s over the ranks, so each rank trains its own. "
+                "Freeze them with requires_grad_(False), or leave them out of ignored_modules.",
+                ", ".join(names[:4]) + (", ..." if len(names) > 4 else ""),
+            )
 
     def _offload(self) -> OffloadPolicy:
         if isinstance(self.plugin.offload, OffloadPolicy):

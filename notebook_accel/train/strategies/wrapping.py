@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -71,6 +72,44 @@ def _by_rest(inner: Sequence[nn.Module], decide: Callable[[nn.Module, int], bool
             chosen.append(module)
             taken |= own.keys()
     return chosen
+
+
+def ignored(model: nn.Module, plugin: FullyShardedDataParallelPlugin) -> list[nn.Module]:
+    """Returns the modules that stay as they are: those that the plugin lists, or whose names match its pattern.
+
+    Raises:
+        ConfigurationError: The pattern matches no name.
+    """
+    given = plugin.ignored_modules
+    if not isinstance(given, str):
+        return list(given or ())
+    found = [module for name, module in model.named_modules() if re.fullmatch(given, name)]
+    if not found:
+        names = ", ".join(name for name, _ in model.named_modules() if name)
+        raise ConfigurationError(
+            f"ignored_modules={given!r} is a regular expression that must match the whole name of a module, but "
+            f"matches none of {names}"
+        )
+    return found
+
+
+def with_own_parameters(model: nn.Module, chosen: Sequence[nn.Module]) -> list[nn.Module]:
+    """Returns the chosen layers that share no parameter with the rest of the model.
+
+    FSDP2 needs all modules that share a parameter, such as tied embeddings, in one group: here, that of the model, or
+    of a layer that contains all of them.
+    """
+    users: dict[int, set[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            users.setdefault(id(parameter), set()).add(module)
+    shared = [modules for modules in users.values() if len(modules) > 1]
+
+    def is_cut(layer: nn.Module) -> bool:
+        inside = set(layer.modules())
+        return any(modules & inside and modules - inside for modules in shared)
+
+    return [layer for layer in chosen if not is_cut(layer)]
 
 
 def recompute(model: nn.Module, chosen: Sequence[nn.Module], *, offload: bool) -> list[nn.Module]:

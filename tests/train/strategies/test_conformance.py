@@ -1,6 +1,7 @@
 """What every strategy does alike, on one suite."""
 
 import itertools
+import logging
 import os
 import unittest.mock
 from collections.abc import Callable
@@ -307,6 +308,55 @@ def on_rank_0_only(tied: bool) -> tuple[float, int]:
 def test_other_ranks_need_no_weights_of_their_own(tied: bool, ranks: Ranks) -> None:
     [alone], both = ranks(on_rank_0_only, tied, size=1), ranks(on_rank_0_only, tied)
     assert both == [pytest.approx(alone, rel=1e-5)] * 2
+
+
+def tied_by_size() -> list[float]:
+    """The losses of a model whose largest layers share their weights, which `size_based_wrap` would take apart."""
+    accelerator = Accelerator(**fsdp(auto_wrap_policy="size_based_wrap", min_num_params=20))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 5, bias=False))
+    net[2].weight = net[0].weight
+    model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    losses = []
+    for _ in range(3):
+        losses.append(loss := model(torch.arange(5)).square().mean())
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+    return torch.stack(losses).tolist()
+
+
+def test_tied_layers_are_sharded_together(ranks: Ranks) -> None:
+    [alone], both = ranks(tied_by_size, size=1), ranks(tied_by_size)
+    assert both == [pytest.approx(alone, rel=1e-5)] * 2
+    assert alone[2] < alone[0]
+
+
+def ignoring(freeze: bool) -> tuple[list[str], list[list[float]], str]:
+    """The layers that are sharded; the ignored weights on all ranks, which only rank 0 had; and what is said."""
+    from torch.distributed.tensor import DTensor
+
+    said: list[str] = []
+    logger = logging.getLogger("notebook_accel.train.strategies.fsdp")
+    logger.addFilter(lambda record: bool(said.append(record.getMessage())))
+    plugin = {"ignored_modules": "head", "cpu_ram_efficient_loading": True, **BLOCKS}
+    accelerator = Accelerator(**fsdp(**plugin))
+    with torch.device("cpu" if accelerator.is_main_process else "meta"):
+        net = Net()
+    net.head.requires_grad_(not freeze)
+    model = accelerator.prepare(net)
+    model(torch.ones(2, 4)).sum().backward()
+    sharded = [name for name, each in model.named_parameters() if isinstance(each, DTensor)]
+    return sharded, accelerator.gather(net.head.weight.detach()).tolist(), "".join(said)
+
+
+def test_ignored_modules_stay_whole_and_are_named_if_ranks_would_train_their_own(ranks: Ranks) -> None:
+    frozen, trained = ranks(ignoring, True), ranks(ignoring, False)
+    for sharded, (first, second), _ in (*frozen, *trained):
+        assert sharded == [name for name, _ in Net().named_parameters() if not name.startswith("head")]
+        assert first == second
+    assert [said for _, _, said in frozen] == ["", ""]
+    assert "nothing averages the gradients of head.weight, head.bias over the ranks" in trained[0][2]
 
 
 def made_on_meta() -> bool:

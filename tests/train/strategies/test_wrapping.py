@@ -69,3 +69,26 @@ def test_arguments_of_fsdp1_for_single_layers_are_refused() -> None:
     policy = wrap.CustomPolicy(lambda module: {"limit_all_gathers": False} if is_block(module) else False)
     with pytest.raises(ConfigurationError, match="arguments of FSDP1"):
         found(auto_wrap_policy=policy)
+
+
+def test_a_layer_that_shares_parameters_with_others_is_not_a_group_of_its_own() -> None:
+    net = Net()
+    net.blocks[0].up.weight = net.blocks[1].up.weight
+    inside = net.blocks[1].down.weight = nn.Parameter(net.blocks[1].up.bias.new_zeros(4, 8))
+    net.blocks[1].again = nn.Linear(8, 4)
+    net.blocks[1].again.weight = inside
+    chosen = [net.blocks[0].up, net.blocks[0].down, net.blocks[0], net.blocks[1].down, net.head, net.blocks]
+    assert wrapping.with_own_parameters(net, chosen) == [net.blocks[0].down, net.head, net.blocks]
+
+
+def ignored(net: Net, given: Any) -> list[nn.Module]:
+    return wrapping.ignored(net, FullyShardedDataParallelPlugin(ignored_modules=given))
+
+
+def test_ignored_modules_are_listed_or_match_a_pattern() -> None:
+    net = Net()
+    assert ignored(net, None) == []
+    assert ignored(net, [net.head]) == [net.head]
+    assert ignored(net, r"blocks\.\d") == [*net.blocks]
+    with pytest.raises(ConfigurationError, match=r"matches none of blocks, blocks.0, "):
+        ignored(net, "blocks.")
