@@ -47,6 +47,8 @@ class Case:
     """How often the loader is iterated in an epoch."""
     zipped: bool = False
     """Whether two loaders are trained on at once."""
+    kept: bool = False
+    """Whether the last batch is the last that an epoch takes from its iterator, which therefore doesn't end."""
 
 
 class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
@@ -117,7 +119,9 @@ def train(
             validate(model, second)
         model.train()
         for _ in range(case.passes):
-            batches = zip(loader, second, strict=True) if case.zipped else ((each, each) for each in loader)
+            iterator = iter(loader)
+            taken = taken_from(iterator, loader) if case.kept else iterator
+            batches = zip(taken, second, strict=True) if case.zipped else ((each, each) for each in taken)
             for (inputs, targets), (others, _) in batches:
                 with accelerator.accumulate(model):
                     noise = random.random() * 0.01 + np.random.rand() * 0.01 + others * 0.1
@@ -147,6 +151,13 @@ def train(
         "newest": max((int(name.rpartition("_")[2]) for name in os.listdir(folder or ".") if folder), default=None),
         "next": (random.random(), np.random.rand(), torch.rand(1).item()),
     }
+
+
+def taken_from(iterator: Iterator[Any], loader: Any) -> Iterator[Any]:
+    while True:
+        yield next(iterator)
+        if loader.end_of_dataloader:
+            return
 
 
 def stopped(trained: int) -> dict[str, Any]:
@@ -180,6 +191,8 @@ CASES = {
     "DDP, validated": Case(validates=True),
     "DDP, two passes": Case(passes=2, every="8", stops_after=16),
     "DDP, two loaders at once": Case(zipped=True),
+    "DDP, kept iterator": Case(kept=True),
+    "DDP, kept iterator, after an epoch": Case(kept=True, every="6", stops_after=14),
     "DDP, split batches": Case(loading={"split_batches": True}),
     "DDP, dispatched batches": Case(loading={"dispatch_batches": True}),
     "DDP, seedable sampler": Case(loading={"use_seedable_sampler": True}),

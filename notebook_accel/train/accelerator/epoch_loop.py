@@ -161,23 +161,32 @@ class EpochLoop:
         """Yields the batches of a prepared loader; its requests for another batch are points if it was trained on."""
         progress = loader.progress
         outer, self.trained = self.trained, False
-        was_trained_on = False
+        trained_in: int | None = None
+        """The epoch of the loop in which it was last trained on: an iterator that is kept is closed in a later one."""
         try:
             for batch in batches:
                 progress.done += 1
                 yield batch
                 if self.trained:
-                    self.trained, was_trained_on = False, True
+                    self.trained, trained_in = False, self._epoch
                     self._pass_step(loader)
         finally:
-            progress.passes += was_trained_on or self.trained
+            if self.trained:
+                trained_in = self._epoch
+                self._count_step()
+            progress.passes += trained_in == self._epoch
             progress.done = 0
             self.trained = outer
 
-    def _pass_step(self, loader: Any) -> None:
+    def _count_step(self) -> bool:
+        """Counts a batch that was trained on; returns whether a step ended with it."""
         synced = self._gradients.sync_gradients
         self._step += synced
         self._space[TRAINING_STEP] = self._step
+        return synced
+
+    def _pass_step(self, loader: Any) -> None:
+        synced = self._count_step()
         if not self._run.even_batches:
             return
         # Most steps do no more than this: code that is read from memory again costs them more than it computes.
@@ -195,6 +204,9 @@ class EpochLoop:
         self._keep_generators(loader)
 
     def _end_epoch(self, epoch: int) -> None:
+        if self.trained:  # on the last batch that was taken from an iterator that is kept
+            self.trained = False
+            self._count_step()
         if self._step == 0 and epoch == 0:
             report(
                 "no step of this epoch was counted, so checkpoints are saved only at the end of epochs: iterate over a "

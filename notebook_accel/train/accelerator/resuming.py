@@ -60,10 +60,10 @@ def describe(found: AnyPath, place: Place, epochs: int, settings: Environment, s
 
 
 def begin_epoch(contents: Contents, gradients: GradientState) -> None:
-    """Has the loaders count from the beginning of an epoch, except one that is being read."""
+    """Has the loaders count from the beginning of an epoch, except one that has an iterator with batches left."""
     active = gradients.dataloader_references
     for loader in contents.loaders:
-        is_active = any(reference is not None and reference() is loader for reference in active)
+        is_active = any(each is loader for each in active) and not loader.end_of_dataloader
         loader.progress.begin(is_active)
 
 
