@@ -316,7 +316,6 @@ REFUSED = {
     ),
     "a package that is missing": (lambda f: TrackerGroup("wandb", f), "pip install wandb"),
     "no folder for files": (lambda f: TrackerGroup("tensorboard"), "'tensorboard' writes files, but has no folder"),
-    "no folder for the user's files": (lambda f: TrackerGroup(Late()), "'late' writes files"),
     "a class": (lambda f: TrackerGroup(Mine), "log_with=Mine is a class"),
     "arguments for none": (
         lambda f: TrackerGroup("tensorboard", f).start("run", None, {"wandb": {}}),
@@ -362,6 +361,11 @@ class Registered(GeneralTracker):
     def __init__(self, project: str, folder: Path, **kwargs: Any) -> None:
         self.tracker = (project, folder, kwargs)
         super().__init__()
+
+
+def test_a_tracker_that_was_made_already_needs_no_folder_of_the_project() -> None:
+    late = Late()
+    assert filter_trackers(late) == [late]
 
 
 def test_a_class_of_the_users_own_is_chosen_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

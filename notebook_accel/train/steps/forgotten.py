@@ -9,7 +9,7 @@ import gc
 import sys
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -83,6 +83,20 @@ def _level_of_user() -> int:
     return level
 
 
+class _Notice:
+    """The hook on the forward pass of a prepared model; in a copy of the model, it does nothing."""
+
+    def __init__(self, notice: Callable[[nn.Module], None] | None = None) -> None:
+        self._notice = notice
+
+    def __call__(self, model: nn.Module, _: Any) -> None:
+        if self._notice is not None:
+            self._notice(model)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Notice, ()
+
+
 class FirstBackward:
     """What has been prepared until the first backward pass, which `check` compares with what the pass uses."""
 
@@ -103,7 +117,7 @@ class FirstBackward:
         """Watches whether the forward pass of a prepared model runs."""
         _unprepared_step.stop()
         if self._strategy.keeps_parameters and not compiling.is_compiled(model):  # a hook would have it compiled again
-            self._unused[model] = model.register_forward_pre_hook(lambda used, _: self._forget(used))
+            self._unused[model] = model.register_forward_pre_hook(_Notice(self._forget))
 
     def _forget(self, model: nn.Module) -> None:
         hook = self._unused.pop(model, None)

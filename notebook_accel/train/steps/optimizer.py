@@ -147,11 +147,13 @@ class AcceleratedOptimizer(Optimizer):
 
     def train(self) -> None:
         """Switches to training mode, for optimizers that have modes, such as schedule-free ones."""
-        self.optimizer.train()  # type: ignore[attr-defined]
+        if hasattr(self.optimizer, "train"):
+            self.optimizer.train()
 
     def eval(self) -> None:
         """Switches to evaluation mode; see `train`."""
-        self.optimizer.eval()  # type: ignore[attr-defined]
+        if hasattr(self.optimizer, "eval"):
+            self.optimizer.eval()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optimizer!r})"

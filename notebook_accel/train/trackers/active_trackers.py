@@ -238,11 +238,11 @@ def filter_trackers(
         else:
             chosen.append(_tracker_type(each))
     for kind in chosen:
-        tracker = kind if isinstance(kind, GeneralTracker) else _class(kind)
-        if logging_dir is None and getattr(tracker, "requires_logging_directory", True):
-            name = getattr(tracker, "name", kind)
+        # A tracker that is passed was made with a folder of its own, if it needs one.
+        needs_folder = not isinstance(kind, GeneralTracker) and _class(kind).requires_logging_directory
+        if logging_dir is None and needs_folder:
             raise ConfigurationError(
-                f"log_with={name!r} writes files, but has "
+                f"log_with={str(kind)!r} writes files, but has "
                 "no folder: pass Accelerator(project_dir=...), or a ProjectConfiguration with a logging_dir"
             )
     return chosen

@@ -36,7 +36,8 @@ class GeneralTracker:
     """Base of every tracker. A subclass defines three attributes, and overrides the methods that its service supports.
 
     name (str): The key in `get_tracker`, `init_kwargs` and `log_kwargs`.
-    requires_logging_directory (bool): Whether it writes into the project's `logging_dir`.
+    requires_logging_directory (bool): Whether the class is called with the project's `logging_dir` if it is chosen by
+        its name. A tracker that is passed in `log_with` was made with its own folder.
     tracker (Any): The service's own object, such as a run; `get_tracker(name, unwrap=True)` returns it.
 
     Raises:

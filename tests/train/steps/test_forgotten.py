@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -199,6 +201,25 @@ def test_a_loop_without_prepare_is_said_at_its_first_step_too() -> None:
 
 def test_a_single_rank_needs_no_prepare() -> None:
     assert warned(parts) == []
+
+
+def copied() -> list[bool]:
+    """Whether copies of a prepared model, made before its forward pass, compute what it does."""
+    accelerator = Accelerator()
+    model = accelerator.prepare(nn.Linear(3, 1))
+    copies = [pickle.loads(pickle.dumps(model)), copy.deepcopy(model)]
+    return [torch.equal(each(torch.ones(1, 3)), model(torch.ones(1, 3))) for each in copies]
+
+
+def test_a_model_can_be_pickled_before_its_first_forward_pass() -> None:
+    assert Cases({"copied": (copied,)})["copied"] == [[True, True]] * 2
+
+
+def test_the_modes_of_an_optimizer_without_modes_change_nothing() -> None:
+    accelerator = Accelerator()
+    _, optimizer, _ = accelerator.prepare(*parts(accelerator))
+    optimizer.train()
+    optimizer.eval()
 
 
 def test_a_step_without_gradients_is_said() -> None:
