@@ -290,7 +290,23 @@ def read_replicated(
     for model, path in zip(models, model_files, strict=True):
         weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
     for optimizer, path in zip(optimizers, optimizer_files, strict=True):
-        optimizer.load_state_dict(load(path, map_location=options.map_location, **options.load_kwargs))
+        fill_optimizer(optimizer, load(path, map_location=options.map_location, **options.load_kwargs), path)
+
+
+def fill_optimizer(optimizer: Optimizer, state: dict[str, Any], source: Path) -> None:
+    """Loads the state of an optimizer.
+
+    Raises:
+        CheckpointError: It is that of an optimizer of another kind, which torch would notice only in the next step.
+    """
+    optimizer.load_state_dict(state)
+    missing = {name for group in optimizer.param_groups for name in optimizer.defaults.keys() - group.keys()}
+    if missing:
+        raise CheckpointError(
+            f"{source} has the state of another kind of optimizer: it lacks {', '.join(sorted(missing))}, which "
+            f"{type(optimizer).__name__} needs. Prepare the kind that it was saved with, or load only the weights, "
+            "before prepare, with load_checkpoint_in_model."
+        )
 
 
 def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:

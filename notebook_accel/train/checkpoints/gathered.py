@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.contents import StrategyLoad, find_replicated
+from notebook_accel.train.checkpoints.contents import StrategyLoad, fill_optimizer, find_replicated
 from notebook_accel.train.tensors.shards import whole
 
 
@@ -47,7 +47,7 @@ def load(checkpoint: StrategyLoad) -> None:
             raise CheckpointError(f"{path} has the weights of another model: {error}") from error
     for optimizer, path in zip(optimizers, optimizer_files, strict=True):
         state = serialization.load(path, map_location="cpu", **options.load_kwargs)
-        optimizer.load_state_dict({**state, "state": _cut(state["state"], optimizer)})
+        fill_optimizer(optimizer, {**state, "state": _cut(state["state"], optimizer)}, path)
 
 
 def _whole(value: Any) -> Any:

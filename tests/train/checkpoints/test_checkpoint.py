@@ -379,6 +379,18 @@ def test_a_checkpoint_with_other_registered_objects_is_refused(tmp_path: Path) -
         setup.accelerator.load_state(tmp_path)
 
 
+def test_the_state_of_another_kind_of_optimizer_is_refused(tmp_path: Path) -> None:
+    def accelerator(kind: type[torch.optim.Optimizer]) -> Accelerator:
+        made = Accelerator(cpu=True)
+        model = nn.Linear(4, 2)
+        made.prepare(model, kind(model.parameters(), lr=0.1))  # type: ignore[call-arg]
+        return made
+
+    accelerator(torch.optim.AdamW).save_state(tmp_path)
+    with pytest.raises(CheckpointError, match=r"another kind of optimizer: it lacks dampening, .*, which SGD needs"):
+        accelerator(torch.optim.SGD).load_state(tmp_path)
+
+
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     Setup(Accelerator(cpu=True), count=1).accelerator.save_state(tmp_path)
     accelerator = Accelerator(cpu=True)
