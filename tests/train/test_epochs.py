@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, FullyShardedDataParallelPlugin, RankError, set_seed
+from notebook_accel.events import training_step
 from tests.train.conftest import Cases, launch
 
 pytestmark = pytest.mark.early
@@ -264,6 +266,20 @@ def test_another_number_of_ranks_goes_on_where_the_others_were(tmp_path: Path) -
     (found,) = launch(train, Case(**{**vars(case), "size": 2}), str(tmp_path), None, size=1)
     assert found["trained"] == 36 - 2 * 8  # each batch of one rank is half of a round of two
     assert found["batches"] == 8 + found["trained"] + 100 * (1 + 2)
+
+
+def steps_outside(folder: str, stops_after: int | None) -> int:
+    outside: list[Any] = []
+    hook = register_optimizer_step_post_hook(lambda *_: outside.append(_) if training_step() is None else None)
+    train(CASES["FSDP2"], folder, stops_after)
+    hook.remove()
+    return len(outside)
+
+
+def test_no_step_of_a_resumed_training_seems_to_be_outside_of_its_loop(tmp_path: Path) -> None:
+    """A launch would say that it doesn't save the training; torch makes a step to load the shards of an optimizer."""
+    assert launch(steps_outside, str(tmp_path), 5) == [0, 0]
+    assert launch(steps_outside, str(tmp_path), None) == [0, 0]
 
 
 def refused(folder: str, resume: str) -> None:

@@ -108,6 +108,7 @@ class EpochLoop:
         background.prepare(folder)
         self._refuse_tpu()
         found = resuming.newest(folder, self._settings)
+        self._space[TRAINING_STEP] = self._step  # torch makes a step to load the shards of an optimizer
         if found is None:
             resuming.begin_epoch(contents, self._gradients)
         else:

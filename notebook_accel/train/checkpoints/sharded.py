@@ -18,6 +18,7 @@ from torch import nn
 from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -59,7 +60,7 @@ def parts(models: Sequence[nn.Module], optimizers: Sequence[Optimizer], group: A
             name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
             found.append(Part(own, functools.partial(_write_buffers, name, index)))
     for index, optimizer in enumerate(optimizers):
-        states = {"optimizer": get_optimizer_state_dict(_owner(models, optimizer), optimizer)}
+        states = {"optimizer": _optimizer_state(_owner(models, optimizer), optimizer)}
         found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), group))
     return found
 
@@ -86,8 +87,39 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
     for index, optimizer in enumerate(optimizers):
         owner = _owner(models, optimizer)
         state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
-        _read(state, folder / OPTIMIZER_FOLDER.format(index=index))
+        planner = _OptimizerPlanner()
+        _read(state, folder / OPTIMIZER_FOLDER.format(index=index), planner)
         set_optimizer_state_dict(owner, optimizer, state["optimizer"])
+        if planner.is_unused:
+            optimizer.state.clear()
+
+
+def _optimizer_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """The state of an optimizer; empty before its first step.
+
+    Torch fills an empty state with a step with zero gradients, which would count as the first.
+    """
+    is_unused = not optimizer.state
+    state = get_optimizer_state_dict(owner, optimizer)
+    if is_unused:
+        optimizer.state.clear()
+        state["state"] = {}
+    return state
+
+
+class _OptimizerPlanner(SafePlanner):
+    """Reads the state of an optimizer, which is empty if it was saved before the first step."""
+
+    is_unused = False
+
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+    ) -> None:
+        assert metadata is not None
+        self.is_unused = not any(key.startswith("optimizer.state.") for key in metadata.state_dict_metadata)
+        if self.is_unused:
+            state_dict["optimizer"]["state"].clear()
+        super().set_up_planner(state_dict, metadata, is_coordinator)
 
 
 def _shards(state: dict[str, Any], name: str, group: Any) -> Part:
@@ -105,9 +137,9 @@ def _write_buffers(name: str, index: int, state: dict[str, Any], folder: Path) -
     write_safe(state, folder / name, f"the buffers of model {index}")
 
 
-def _read(state: dict[str, Any], folder: Path) -> None:
+def _read(state: dict[str, Any], folder: Path, planner: SafePlanner | None = None) -> None:
     with _translated("read", folder):
-        state_dict_loader.load(state, storage_reader=SafeReader(folder), planner=SafePlanner())
+        state_dict_loader.load(state, storage_reader=SafeReader(folder), planner=planner or SafePlanner())
 
 
 @contextlib.contextmanager

@@ -124,6 +124,29 @@ class Trap:
         return os.mkdir, (str(self.mark),)
 
 
+def weight_after_a_step(folder: str, saves: bool, loads: bool) -> list[float]:
+    accelerator = fsdp()
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+    if saves:
+        accelerator.save_state(folder)
+    for _ in range(1 + loads):
+        accelerator.backward(model(torch.ones(1, 2)).square().sum())
+        optimizer.step()
+        optimizer.zero_grad()
+        if loads:
+            accelerator.load_state(folder)
+            loads = False
+    return model.weight.full_tensor().flatten().tolist()
+
+
+def test_a_checkpoint_before_the_first_step_counts_no_step(ranks: Ranks, tmp_path: Path) -> None:
+    calls = ((False, False), (True, False), (False, True))
+    undisturbed, saved, loaded = (ranks(weight_after_a_step, str(tmp_path / "0"), *call) for call in calls)
+    assert undisturbed == saved == loaded
+
+
 def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, folder: Path, tmp_path: Path) -> None:
     case = "FSDP2, an optimizer for each of two models"
     assert whole[case]  # saves
