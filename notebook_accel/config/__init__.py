@@ -10,6 +10,7 @@
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
     keys.py           ─ the keys of that file, which are Hugging Face Accelerate's: settings, and keys that are not
+    other_doors.py    ─ what a setting is called at one door, for those who write its name at another
     translation.py    ─ from those keys to fields of LaunchConfig, and back
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here

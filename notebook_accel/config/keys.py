@@ -175,6 +175,7 @@ _ENTRIES = (
 """The entries of the fields `dynamo`, `fsdp` and `parallelism`: the file has a section for each, as `fsdp_config`."""
 # fmt: on
 KEYS = {row.key: row for row in (*SETTINGS.values(), *_TRANSLATED, *_ENTRIES) if row.key}
+"""The row of each key."""
 FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
@@ -223,6 +224,20 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
 GROUPS = ("fsdp_config", "dynamo_config", "parallelism_config")
 
 
+def setting_called(name: str) -> Setting | None:
+    """The setting that has a name, written with underscores, at any door: as a key, an argument, or an option."""
+    for row in (*SETTINGS.values(), *KEYS.values()):
+        options = [option.lstrip("-").replace("-", "_") for option in row.magic]
+        if name and name in (row.key, row.option, row.argument, *options):
+            return SETTINGS.get(row.field, row)
+    return None
+
+
+def key_of(row: Setting) -> str:
+    """The key that sets a setting, which for `gpus` is Accelerate's `gpu_ids`; empty if there is none."""
+    return row.key or next((each.key for each in KEYS.values() if each.field == row.field), "")
+
+
 def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
     """Rejects FSDP1 keys that a user sets now; in a file that was written for FSDP1 they only cause a notice.
 
@@ -244,8 +259,18 @@ def check(key: str, value: Any, called: str) -> Any:
     if key in KEYS:
         return KEYS[key].parse_key(called, value)
     if key not in NEUTRAL:
-        raise ConfigurationError(f"{called} is not a setting{did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])}")
+        raise ConfigurationError(f"{called} is not a setting{_instead_of(key)}")
     allowed, instead = NEUTRAL[key]
     if not is_any(kinds.flag.convert(value), allowed):
         raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")
     return None
+
+
+def _instead_of(key: str) -> str:
+    """The end of the message about a key that does not exist."""
+    row = setting_called(key)
+    if row is None:
+        return did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])
+    if found := key_of(row):
+        return f"; did you mean {found}?"
+    return f" of the file; pass {row.argument}= to notebook_launcher"

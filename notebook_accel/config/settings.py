@@ -273,7 +273,7 @@ class LaunchConfig:
 
 
 _DEFAULTS = LaunchConfig()
-SETTINGS = {
+SETTINGS: dict[str, Setting] = {
     each.name: replace(row, field=each.name, default=getattr(_DEFAULTS, each.name))
     for each in fields(LaunchConfig)
     for row in getattr(each.type, "__metadata__", ())

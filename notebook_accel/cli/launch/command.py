@@ -10,17 +10,18 @@ from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.options import GROUPS, OPTIONS, Option
 from notebook_accel.cli.launch.unsupported_options import alternative
 from notebook_accel.config import click_options
+from notebook_accel.config.other_doors import instead_on_command_line
 
 
 class _Launch(click.Command):
-    """Shows options by group, and names an alternative for each option of Accelerate that is not supported."""
+    """Shows options by group, and names an alternative for options of Accelerate, torchrun, and `%accelerate`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            instead = alternative(error.option_name)
-            if instead is None:
+            instead = alternative(error.option_name) or instead_on_command_line(error.option_name)
+            if not instead:
                 raise
             raise click.UsageError(f"{error.option_name} is not supported: {instead}", ctx) from None
 

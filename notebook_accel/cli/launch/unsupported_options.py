@@ -17,8 +17,6 @@ _BY_NAME = {
     "mpirun_hostfile": "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine",
     "nproc_per_node": "use --num_processes, the number of ranks on all machines together",
     "nnodes": "use --num_machines",
-    "node_rank": "use --machine_rank",
-    "master_addr": "use --main_process_ip",
     "master_port": "use --main_process_port",
     "rdzv_endpoint": "use --main_process_ip and --main_process_port",
     "standalone": "leave it out: ranks on a single machine use a free port anyway",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import click
 
+from notebook_accel.config.other_doors import instead_in_cell_magic
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
@@ -43,7 +44,11 @@ variables.
 """
 
 
-@click.command(cls=MagicCommand, help=_HELP)
+class _CellMagic(MagicCommand):
+    instead = staticmethod(instead_in_cell_magic)
+
+
+@click.command(cls=_CellMagic, help=_HELP)
 @click.option(
     "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
 )

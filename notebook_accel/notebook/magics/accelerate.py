@@ -61,10 +61,12 @@ def unregister(shell: InteractiveShell) -> None:
 
 def _command(magic: str) -> click.Command:
     if magic == _CELL:
-        from notebook_accel.notebook.cells.cell_options import command
-    else:
-        from notebook_accel.notebook.magics.command import command
-    return command
+        from notebook_accel.notebook.cells import cell_options
+
+        return cell_options.command
+    from notebook_accel.notebook.magics import command
+
+    return command.command
 
 
 def run(shell: InteractiveShell, line: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from notebook_accel.config import click_options, kinds
+from notebook_accel.config.other_doors import instead_in_magic
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
@@ -77,7 +78,11 @@ override the configuration file. Settings that cannot work are refused at once, 
 """
 
 
-@click.group(cls=MagicGroup, invoke_without_command=True, params=_OPTIONS, commands=SUBCOMMANDS, help=_HELP)
+class _Accelerate(MagicGroup):
+    instead = staticmethod(instead_in_magic)
+
+
+@click.group(cls=_Accelerate, invoke_without_command=True, params=_OPTIONS, commands=SUBCOMMANDS, help=_HELP)
 @click.option("--save", is_flag=True, help="Writes the notebook's settings to the configuration file.")
 @click.option("--reset", is_flag=True, help="Discards the notebook's earlier settings.")
 @click.pass_context
