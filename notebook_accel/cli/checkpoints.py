@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from notebook_accel.cli.exit_codes import DAMAGED
-from notebook_accel.errors import CheckpointError
+from notebook_accel.errors import CheckpointError, did_you_mean
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.train.checkpoints import maintenance, seal
 from notebook_accel.train.checkpoints.maintenance import Listed
@@ -36,7 +36,12 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, args if args[0] in self.commands else ["list", *args])
+        if args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        if len(args) > 1 and not args[1].startswith("-"):  # `list` takes one folder, so the first word is a command
+            hint = did_you_mean(args[0], self.commands) or f"; choose one of {', '.join(self.commands)}"
+            raise click.UsageError(f"there is no command {args[0]}{hint}", ctx)
+        return super().resolve_command(ctx, ["list", *args])
 
 
 @click.group("checkpoints", cls=_Group, subcommand_metavar="[list|verify|prune|convert] FOLDER")

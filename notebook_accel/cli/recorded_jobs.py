@@ -12,10 +12,11 @@ from notebook_accel.launch.job.job import Job
 
 
 @click.command("jobs")
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most N jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_jobs(as_json: bool) -> None:
+def list_jobs(last: int, as_json: bool) -> None:
     """List the last jobs of all notebooks, newest first."""
-    found = attach.jobs()
+    found = attach.jobs(last)
     if as_json:
         click.echo(json.dumps([{**asdict(each), "status": each.status.value} for each in found], indent=2))
     else:

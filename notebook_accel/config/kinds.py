@@ -116,10 +116,10 @@ def _check_seconds(name: str, value: Any) -> float:
 
 
 def _check_interval(name: str, value: Any) -> int | str:
-    if isinstance(value, str):
-        return _check_duration(name, value)
+    kind = _check_duration if isinstance(value, str) else integer(1).check
     try:
-        return int(integer(1).check(name, value))
+        found: int | str = kind(name, value)
+        return found
     except ConfigurationError:
         raise ConfigurationError(
             f"{name}={value!r:.80} must be a number of steps, such as 500, or a time such as '5 min'"

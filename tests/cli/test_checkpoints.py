@@ -97,6 +97,11 @@ def test_an_empty_folder_has_none_and_a_missing_one_is_an_error(tmp_path: Path) 
     assert "none has been saved yet" in refused("prune", tmp_path, "--keep", "1")
 
 
+def test_a_misspelled_command_is_not_taken_for_a_folder(folder: Path) -> None:
+    assert "there is no command prun; did you mean prune?" in run("prun", folder, code=2).output
+    assert "there is no command show; choose one of" in run("show", folder, code=2).output
+
+
 def test_verify_finds_a_byte_that_differs(folder: Path) -> None:
     assert run("verify", folder).stdout.count(": valid\n") == 3
     damage(folder / "checkpoint_10")

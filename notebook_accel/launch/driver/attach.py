@@ -18,14 +18,14 @@ _local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary
 """The jobs that this process runs, by id; `attach` returns the same object."""
 
 
-def attach(job: str | Job | None = None) -> Job:
+def attach(job: str | Job | JobSummary | None = None) -> Job:
     """Shows a job again below this cell: until it ends if it is still running, otherwise in its last state.
 
     Works after the page is reloaded, in another notebook, and after the kernel is restarted.
 
     Args:
-        job: Its `id`, or enough of its beginning to be unique. Defaults to the last job of this notebook that runs, or
-            to its last one if none runs; if this notebook has no job, to that of any notebook.
+        job: Its `id`, or enough of its beginning to be unique, or an item of `jobs()`. Defaults to the last job of this
+            notebook that runs, or to its last one if none runs; if this notebook has no job, to that of any notebook.
 
     Returns:
         The job, as the launch would have returned it. `cancel` stops it wherever it runs; `result` returns its values
@@ -35,7 +35,7 @@ def attach(job: str | Job | None = None) -> Job:
         ConfigurationError: There is no such job, or NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         JobLostError: The job's journal cannot be read.
     """
-    job_id = job.id if isinstance(job, Job) else job
+    job_id = job.id if isinstance(job, (Job, JobSummary)) else job
     try:
         record = records.find(job_id, front_end.current.origin())
     except ConfigurationError:

@@ -278,6 +278,8 @@ def find(job_id: str | None, origin: str) -> Record:
     Raises:
         ConfigurationError: There is none, or more than one.
     """
+    if not isinstance(job_id, str | None):
+        raise ConfigurationError(f"a job's ID is a string: write {str(job_id)!r} instead of {job_id!r}")
     every = all_records()
     if not every:
         raise ConfigurationError(f"no job has been launched yet, according to {folder()}")

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 @click.command("jobs", cls=MagicCommand)
-def list_jobs() -> Jobs | None:
+@click.option("--last", type=int, default=20, metavar="N", help="How many jobs to list, at most; 20 by default.")
+def list_jobs(last: int) -> Jobs | None:
     """Lists the last jobs of all notebooks, with buttons to stop and to show them while any of them runs."""
-    found = attach.jobs()
+    found = attach.jobs(last)
     if widget_support.current.draw_widgets() and any(not listed.status.ended for listed in found):
-        jobs_table.show(found)
+        jobs_table.show(found, last)
         return None
     return found
 

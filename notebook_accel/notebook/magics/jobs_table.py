@@ -45,12 +45,13 @@ def draw(jobs: Jobs) -> dict[str, str]:
 class LiveTable:
     """A table with buttons below the current cell, which is updated while jobs run, on a thread of its own."""
 
-    def __init__(self, jobs: Jobs) -> None:
+    def __init__(self, jobs: Jobs, limit: int) -> None:
         from IPython.display import display
 
         from notebook_accel.notebook.magics.jobs_widget import JobsWidget
 
         self._context = contextvars.copy_context()  # what is attached appears below this cell
+        self._limit = limit
         self._closed = threading.Event()
         self._widget = JobsWidget([name for name, _ in _COLUMNS], _rows(jobs), self._stop, self._attach)
         bundle: Any = self._widget._repr_mimebundle_()
@@ -65,9 +66,9 @@ class LiveTable:
         self._closed.set()
 
     def _update(self) -> None:
-        jobs = attach.jobs()
+        jobs = attach.jobs(self._limit)
         while not self._closed.wait(_INTERVAL) and any(not listed.status.ended for listed in jobs):
-            jobs = attach.jobs()
+            jobs = attach.jobs(self._limit)
             self._widget.update(_rows(jobs))
         self._handle.update(draw(jobs), raw=True)
         self._widget.close()
@@ -85,12 +86,12 @@ class LiveTable:
 _shown: LiveTable | None = None
 
 
-def show(jobs: Jobs) -> None:
-    """Shows the table with buttons, in place of the one before."""
+def show(jobs: Jobs, limit: int) -> None:
+    """Shows the table with buttons, in place of the one before; its updates list at most `limit` jobs."""
     global _shown  # a kernel belongs to one user
     if _shown is not None:
         _shown.close()
-    _shown = LiveTable(jobs)
+    _shown = LiveTable(jobs, limit)
 
 
 def _show(job: str) -> None:

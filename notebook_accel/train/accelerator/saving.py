@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -94,8 +95,8 @@ class Saving(AcceleratorBase):
             ConfigurationError: Something could not be resumed at all; or `count` is not valid.
             CheckpointError: The folder has the checkpoints of another training.
         """
-        if count < 0:
-            raise ConfigurationError(f"epochs({count}): give the number of epochs, 0 or more")
+        if not isinstance(count, (int, Integral)) or count < 0:
+            raise ConfigurationError(f"epochs({count!r}): give the number of epochs, 0 or more")
         settings = environment.read()
         if not settings.checkpoint_dir:
             return PlainLoop(count).epochs()

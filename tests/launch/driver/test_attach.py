@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from notebook_accel import attach, notebook_launcher
+from notebook_accel import attach, jobs, notebook_launcher
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.journal import records
 
@@ -25,3 +26,14 @@ def test_a_job_that_is_not_recorded_is_found_where_it_was_launched(
     assert attach(job.id) is job
     with pytest.raises(ConfigurationError):
         attach("another")
+    last: Any = "10"
+    with pytest.raises(ConfigurationError, match=r"log\(last='10'\): give the number of lines, 1 or more"):
+        job.log(last=last)
+
+
+def test_a_listed_job_is_found_as_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(records.VARIABLE, str(tmp_path))
+    job = notebook_launcher(len, ("four",), num_processes=1, in_process=True, block=False)
+    assert job.result(60) == [4]
+    (listed,) = jobs()
+    assert attach(listed) is job

@@ -9,10 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 
+from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import AttemptStarted, Phase, PhaseChanged
 from notebook_accel.launch.driver.attach import jobs
@@ -23,6 +26,8 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system.owner import Owner
+from notebook_accel.notebook.ipython import magic_commands
+from notebook_accel.notebook.magics.command import command
 
 MAX_JOBS = 20
 
@@ -205,6 +210,9 @@ def test_jobs_are_listed_the_newest_first(state: Path) -> None:
     assert lines[0].startswith(f"{new.id}  20")
     assert lines[0].endswith("2 ranks  new()  running")
     assert "1:00:00" in lines[1]
+    listed_in_shell = CliRunner().invoke(main, ["jobs", "--last", "1"]).output
+    assert listed_in_shell.splitlines() == lines[:1]
+    assert [job.id for job in magic_commands.run(command, "%accelerate", "jobs --last 1")] == [new.id]
 
 
 def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,3 +269,9 @@ def test_a_job_that_is_not_there_is_an_error_that_names_the_last(state: Path) ->
     for wrong in ("nothing", ""):
         with pytest.raises(ConfigurationError, match=rf"no job begins with '{wrong}'; the last are {record.id}\. "):
             records.find(wrong, "")
+
+
+def test_an_id_of_digits_without_quotes_is_an_error_that_writes_them(state: Path) -> None:
+    unquoted: Any = 780419
+    with pytest.raises(ConfigurationError, match="a job's ID is a string: write '780419' instead of 780419"):
+        records.find(unquoted, "")

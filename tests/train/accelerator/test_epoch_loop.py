@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ def test_without_a_folder_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     assert list(Accelerator(cpu=True).epochs(3)) == [0, 1, 2]
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigurationError, match=r"epochs\(-1\)"):
-        Accelerator(cpu=True).epochs(-1)
+    wrong: list[Any] = [-1, "10", 2.5]
+    for count in wrong:
+        with pytest.raises(ConfigurationError, match=re.escape(f"epochs({count!r}): give the number of epochs")):
+            Accelerator(cpu=True).epochs(count)
 
 
 def test_what_is_prepared_and_can_be_resumed_needs_no_word(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
