@@ -269,8 +269,8 @@ class Notebook:
 
     def merge_within(self, seconds: float) -> None:
         """Has what several ranks show alike shown once if it is so far apart: a busy machine may start one late."""
-        output = "sys.modules['notebook_accel.launch.show.output']"
-        self.check(f"import sys\n{output}.MERGE_WINDOW = {output}.DISPLAY_WINDOW = {seconds}")
+        merger, output = (f"sys.modules['notebook_accel.launch.show.{name}']" for name in ("line_merger", "output"))
+        self.check(f"import sys\n{merger}.MERGE_WINDOW = {output}.DISPLAY_WINDOW = {seconds}")
 
     def read_while(self, condition: Callable[[], bool], *, timeout: float = CELL_TIMEOUT) -> None:
         """Takes in what the kernel says while a condition holds."""

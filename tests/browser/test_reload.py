@@ -13,9 +13,9 @@ from tests.browser.page import Page
 
 JOB_ID = re.compile(r"^\s*[0-9a-f]{6}\s*$")
 TRAIN = """
-from notebook_accel.launch.show import output
+from notebook_accel.launch.show import line_merger
 
-output.MERGE_WINDOW = 20  # a busy machine may start one rank late
+line_merger.MERGE_WINDOW = 20  # a busy machine may start one rank late
 
 def train():
     for epoch in tqdm(range(3), desc="epoch"):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.show.output import MERGE_WINDOW
+from notebook_accel.launch.show.line_merger import MERGE_WINDOW
 from tests.live_notebook import Notebook, lines_by_rank
 
 

@@ -34,7 +34,8 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.output import LineReader, Output
+from notebook_accel.launch.show.line_reader import LineReader
+from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
