@@ -115,7 +115,7 @@ def convert(folder: AnyPath, output: Path, max_shard_size: str, as_json: bool) -
     FOLDER is a checkpoint, also one that save_state wrote, or a folder of checkpoints, of which the newest valid one is
     used. The weights may be sharded. They must fit into the memory of this machine. No GPU is used.
     """
-    from notebook_accel.train.checkpoints import merging
+    from notebook_accel.train.checkpoints.layouts import merging
 
     sealed = maintenance.find(folder)
     checkpoint = maintenance.newest_whole(folder) if sealed else folder

@@ -22,7 +22,7 @@ def command(checkpoint: Path, output: Path, max_shard_size: str, unsafe_serializ
     CHECKPOINT is a folder that `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole
     model must fit into the memory of this machine. No GPU is used.
     """
-    from notebook_accel.train.checkpoints.merging import merge
+    from notebook_accel.train.checkpoints.layouts.merging import merge
 
     count = merge(checkpoint, output, max_shard_size, not unsafe_serialization)
     click.echo(f"wrote {count} tensors to {output}")

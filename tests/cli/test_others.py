@@ -34,7 +34,7 @@ def save_shards(checkpoint: str) -> dict[str, torch.Tensor]:
 
 
 def test_shards_become_the_weights_that_were_saved(tmp_path: Path) -> None:
-    from notebook_accel.train.checkpoints import merging  # not by whoever only collects tests: it takes seconds
+    from notebook_accel.train.checkpoints.layouts import merging  # not by whoever only collects tests: it takes seconds
 
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     expected = debug_launcher(save_shards, (str(checkpoint),))[0]
@@ -49,7 +49,7 @@ def test_shards_become_the_weights_that_were_saved(tmp_path: Path) -> None:
 
 
 def test_what_has_no_shards_is_refused(tmp_path: Path) -> None:
-    from notebook_accel.train.checkpoints import merging
+    from notebook_accel.train.checkpoints.layouts import merging
 
     with pytest.raises(CheckpointError, match="no such folder"):
         merging.find(tmp_path / "none")

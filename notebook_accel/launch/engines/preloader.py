@@ -37,7 +37,7 @@ TRAINING = (
     "notebook_accel.train.accelerator.accelerator",
     "notebook_accel.train.strategies.ddp",
     "notebook_accel.train.strategies.fsdp",
-    "notebook_accel.train.checkpoints.sharded",
+    "notebook_accel.train.checkpoints.layouts.sharded",
     "notebook_accel.train.strategies.ddp_recovery",
     "notebook_accel.notebook.cells.on_rank.worker",
     "notebook_accel.notebook.cells.on_rank.shell",

@@ -1,6 +1,6 @@
 """The contents of a checkpoint, file by file.
 
-model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it
+model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it: see layouts/
 scheduler[_i].bin  scaler.pt  tunables.pkl  custom_checkpoint_{i}.pkl
 dl_state_dict[_i].bin, dl_state_dict[_i]_rank{r}.bin    where each rank is in its loaders; rank 0 first
 random_states_{r}.pkl                       the generators of rank r, and the step
@@ -9,7 +9,6 @@ gradients[_i]_rank{r}.bin                   if saved in the middle of an accumul
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints import weights
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.serialization import load, refuse_unsafe, write_safe
 from notebook_accel.train.ranks import random_states
@@ -242,29 +240,6 @@ class Contents:
             )
 
 
-def replicated_parts(
-    state_dicts: Sequence[weights.State],
-    optimizer_states: Sequence[dict[str, Any]],
-    options: SaveOptions,
-) -> list[Part]:
-    """Unsharded weights and optimizer states, on the ranks whose options say that they write them."""
-    if not options.writes:
-        return []
-    safe = options.safe_serialization
-    parts = [
-        Part(state, functools.partial(_write_weights, _weights_name(index, safe), safe))
-        for index, state in enumerate(state_dicts)
-    ]
-    return parts + [
-        safe_part(state, file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
-        for index, state in enumerate(optimizer_states)
-    ]
-
-
-def _write_weights(name: str, safe_serialization: bool, state: weights.State, folder: Path) -> None:
-    weights.write(state, folder / name, safe_serialization)
-
-
 def safe_part(state: Any, name: str, owner: str) -> Part:
     """A state that is written to a file of this name, if it can be read back; `owner` is whose it is, for messages."""
     return Part(
@@ -272,88 +247,10 @@ def safe_part(state: Any, name: str, owner: str) -> Part:
     )
 
 
-def read_replicated(
-    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-) -> None:
-    """Loads models and optimizers from a checkpoint of unsharded weights, on any number of ranks.
-
-    Args:
-        folder: The checkpoint.
-        models: The user's models, unwrapped.
-        optimizers: Torch's optimizers.
-        options: How to load.
-
-    Raises:
-        CheckpointError: The folder has no whole weights for them.
-    """
-    model_files, optimizer_files = find_replicated(folder, len(models), len(optimizers))
-    for model, path in zip(models, model_files, strict=True):
-        weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
-    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
-        fill_optimizer(optimizer, load(path, map_location=options.map_location, **options.load_kwargs), path)
-
-
-def fill_optimizer(optimizer: Optimizer, state: dict[str, Any], source: Path) -> None:
-    """Loads the state of an optimizer.
-
-    Raises:
-        CheckpointError: It is that of an optimizer of another kind, which torch would notice only in the next step.
-    """
-    optimizer.load_state_dict(state)
-    missing = {name for group in optimizer.param_groups for name in optimizer.defaults.keys() - group.keys()}
-    if missing:
-        raise CheckpointError(
-            f"{source} has the state of another kind of optimizer: it lacks {', '.join(sorted(missing))}, which "
-            f"{type(optimizer).__name__} needs. Prepare the kind that it was saved with, or load only the weights, "
-            "before prepare, with load_checkpoint_in_model."
-        )
-
-
-def find_replicated(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:
-    """The files of unsharded weights and optimizer states, for these numbers of models and optimizers.
-
-    Raises:
-        CheckpointError: The folder has fewer.
-    """
-    found = [_find_weights(folder, index) for index in range(models)]
-    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(optimizers)]
-    lacking = [path.name for path in paths if not path.is_file()]
-    if lacking:
-        raise CheckpointError(
-            f"{folder} has no {', '.join(lacking)}: {optimizers} optimizers are prepared here. Prepare those that "
-            "were prepared when it was saved."
-        )
-    return found, paths
-
-
 def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
     """`stem[_index][_rank{rank}]suffix`, without the number for index 0 or, if rank 0 comes first, for rank 0."""
     number = f"_{index}" if index else ""
     return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
-
-
-def _weights_name(index: int, safe_serialization: bool) -> str:
-    if safe_serialization:
-        return file_name(weights.SAFE_MODEL_NAME, index, ".safetensors")
-    return file_name(weights.MODEL_NAME, index, ".bin")
-
-
-def _find_weights(folder: Path, index: int) -> Path:
-    for safe in (True, False):
-        path = folder / _weights_name(index, safe)
-        if path.is_file():
-            return path
-    sharded = (folder / "pytorch_model_fsdp_0").is_dir()
-    raise CheckpointError(
-        f"{folder} has no {_weights_name(index, True)}: "
-        + (
-            "its weights are sharded, as FSDP saves them, but here every rank holds all weights. Load it with an "
-            "FSDP plugin; with state_dict_type='FULL_STATE_DICT', it saves checkpoints that can be loaded here."
-            if sharded
-            else "it was saved with fewer models, is not a checkpoint, or was written on another machine (then see "
-            "ProjectConfiguration.save_on_each_node)."
-        )
-    )
 
 
 def read_random_states(folder: Path) -> int:

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from notebook_accel.train.checkpoints import merging
+from notebook_accel.train.checkpoints.layouts import merging
 from notebook_accel.train.ranks.state import PartialState
 
 

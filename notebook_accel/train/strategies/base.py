@@ -150,10 +150,10 @@ class Strategy(ABC):
 
     def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         """Collects a checkpoint's weights and optimizer states."""
-        from notebook_accel.train.checkpoints import contents
+        from notebook_accel.train.checkpoints.layouts import replicated
 
         states = [each.state_dict() for each in save.optimizers]
-        return contents.replicated_parts(save.weights, states, save.options)
+        return replicated.parts(save.weights, states, save.options)
 
     @property
     def writes_together(self) -> bool:
@@ -162,7 +162,7 @@ class Strategy(ABC):
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
         """Reads a checkpoint of these parts, perhaps saved on a different number of ranks."""
-        from notebook_accel.train.checkpoints import contents
+        from notebook_accel.train.checkpoints.layouts import replicated
 
         models = [self.unwrap(model) for model in load.models]
-        contents.read_replicated(load.folder, models, load.optimizers, load.options)
+        replicated.load(load.folder, models, load.optimizers, load.options)

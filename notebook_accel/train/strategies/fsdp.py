@@ -192,7 +192,7 @@ class FullySharded(ShardedStrategy):
     def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         if not self._saves_whole:
             return super().checkpoint_parts(save)
-        from notebook_accel.train.checkpoints import contents, gathered
+        from notebook_accel.train.checkpoints.layouts import gathered, replicated
 
         states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
         if save.options.writes and not self.state.is_main_process:
@@ -200,14 +200,14 @@ class FullySharded(ShardedStrategy):
                 "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
                 "them on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
             )
-        return contents.replicated_parts(save.weights, states, save.options)
+        return replicated.parts(save.weights, states, save.options)
 
     @property
     def writes_together(self) -> bool:
         return not self._saves_whole
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
-        from notebook_accel.train.checkpoints import gathered, sharded
+        from notebook_accel.train.checkpoints.layouts import gathered, sharded
 
         if sharded.is_in_shards(load.folder):
             super().load_checkpoint(load)

@@ -41,7 +41,7 @@ class ShardedStrategy(Strategy):
         return []
 
     def checkpoint_parts(self, save: StrategySave) -> list[Part]:
-        from notebook_accel.train.checkpoints import sharded
+        from notebook_accel.train.checkpoints.layouts import sharded
 
         return sharded.parts(save.models, save.optimizers, save.options.group)
 
@@ -50,6 +50,6 @@ class ShardedStrategy(Strategy):
         return True
 
     def load_checkpoint(self, load: StrategyLoad) -> None:
-        from notebook_accel.train.checkpoints import sharded
+        from notebook_accel.train.checkpoints.layouts import sharded
 
         sharded.load(load.folder, load.models, load.optimizers, strict=load.options.strict)

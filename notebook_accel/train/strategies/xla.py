@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints.contents import replicated_parts
+from notebook_accel.train.checkpoints.layouts import replicated
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -90,7 +90,7 @@ class XlaReplicas(Strategy):
 
     def checkpoint_parts(self, save: StrategySave) -> list[Part]:
         states = [xla_group.on_host(optimizer.state_dict()) for optimizer in save.optimizers]
-        return replicated_parts(save.weights, states, save.options)
+        return replicated.parts(save.weights, states, save.options)
 
 
 def _broadcast_initial_state(model: nn.Module) -> None:

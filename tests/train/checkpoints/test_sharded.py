@@ -158,7 +158,7 @@ def test_an_index_that_would_run_code_is_refused(ranks: Ranks, whole: Cases, fol
 
 
 def test_an_index_names_only_files_beside_it(whole: Cases, folder: Path, tmp_path: Path) -> None:
-    from notebook_accel.train.checkpoints import merging, safe_reader
+    from notebook_accel.train.checkpoints.layouts import merging, safe_reader
 
     case = "FSDP2, an optimizer for each of two models"
     assert whole[case]  # saves
@@ -176,7 +176,7 @@ def test_an_index_names_only_files_beside_it(whole: Cases, folder: Path, tmp_pat
 
 
 def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    from notebook_accel.train.checkpoints.safe_reader import (
+    from notebook_accel.train.checkpoints.layouts.safe_reader import (
         SafePlanner,  # it takes a second, in each worker that collects tests
     )
 

@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.contents import StrategyLoad, fill_optimizer, find_replicated
+from notebook_accel.train.checkpoints.contents import StrategyLoad
+from notebook_accel.train.checkpoints.layouts import replicated
 from notebook_accel.train.tensors.shards import whole
 
 
@@ -38,7 +39,7 @@ def load(checkpoint: StrategyLoad) -> None:
         CheckpointError: The folder has no such states, or has those of other models.
     """
     models, optimizers, options = checkpoint.models, checkpoint.optimizers, checkpoint.options
-    model_files, optimizer_files = find_replicated(checkpoint.folder, len(models), len(optimizers))
+    model_files, optimizer_files = replicated.find(checkpoint.folder, len(models), len(optimizers))
     for model, path in zip(models, model_files, strict=True):
         how = StateDictOptions(full_state_dict=True, strict=options.strict)
         try:
@@ -47,7 +48,7 @@ def load(checkpoint: StrategyLoad) -> None:
             raise CheckpointError(f"{path} has the weights of another model: {error}") from error
     for optimizer, path in zip(optimizers, optimizer_files, strict=True):
         state = serialization.load(path, map_location="cpu", **options.load_kwargs)
-        fill_optimizer(optimizer, {**state, "state": _cut(state["state"], optimizer)}, path)
+        replicated.fill_optimizer(optimizer, {**state, "state": _cut(state["state"], optimizer)}, path)
 
 
 def _whole(value: Any) -> Any:

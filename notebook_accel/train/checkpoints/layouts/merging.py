@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import weights
-from notebook_accel.train.checkpoints.safe_reader import SafePlanner, SafeReader
-from notebook_accel.train.checkpoints.sharded import MODEL_FOLDER
+from notebook_accel.train.checkpoints.layouts.safe_reader import SafePlanner, SafeReader
+from notebook_accel.train.checkpoints.layouts.sharded import MODEL_FOLDER
 
 _INDEX = ".metadata"
 _PREFIX = "model."

@@ -30,8 +30,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.train.checkpoints.layouts.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.parts import Part
-from notebook_accel.train.checkpoints.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.serialization import load as load_file
 from notebook_accel.train.checkpoints.serialization import write_safe
 
