@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from notebook_accel import accelerate_names, exports, refused_names  # noqa: E402
+from notebook_accel.cli.launch.options import OPTIONS  # noqa: E402
+from notebook_accel.config.keys import KEYS  # noqa: E402
+from notebook_accel.config.row import Setting  # noqa: E402
+from notebook_accel.config.settings import SETTINGS  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
 from notebook_accel.launch.job.job_state import Status  # noqa: E402
 from notebook_accel.train.options.choice import Choice  # noqa: E402
@@ -223,9 +227,13 @@ def documents() -> dict[Path, str]:
             ]
         ),
         "members": "\n".join(["| class | instead | members |", "|---|---|---|", *_refused_members()]),
+        "doors": "\n".join(
+            ["| call | `%accelerate` | `notebook-accel launch` | file | environment |", "|---|---|---|---|---|"]
+            + [f"| {' | '.join(_names_of_setting(row))} |" for row in SETTINGS.values()]
+        ),
     }
     found = {}
-    for path in (ROOT / "README.md", ROOT / "docs" / "migration.md"):
+    for path in (ROOT / "README.md", ROOT / "docs" / "migration.md", ROOT / "docs" / "configuration.md"):
         text = path.read_text(encoding="utf-8")
         for name, part in parts.items():
             begin, end = f"<!-- generated: {name} -->", "<!-- end of what is generated -->"
@@ -255,6 +263,20 @@ def _refused_members() -> Iterator[str]:
             members[advice].append(name)
         for advice, names in members.items():
             yield f"| `{kind.__name__}` | {advice} | {_listed(names)} |"
+
+
+def _names_of_setting(row: Setting) -> Iterator[str]:
+    """Yield the names of a setting at each door, or a dash."""
+    rows = [each for each in KEYS.values() if each.field == row.field]
+    launch = {each.option or each.key for each in rows if each.launch}
+    launch |= {option.name for option in OPTIONS if option.name == row.argument}
+    launch |= {"use_fsdp"} if row.field == "strategy" else set()
+    keys = [each.key for each in rows]
+    yield f"`{row.argument}=`" if row.argument else "–"
+    yield f"`{row.magic[-1]}`" if row.magic else "–"
+    yield _listed(f"--{name}" for name in launch) or "–"
+    yield ", ".join(f"`{key}`" for key in keys) or "–"
+    yield f"`{row.variable}`" if row.variable else "–"
 
 
 def _listed(names: Iterable[str]) -> str:
