@@ -106,25 +106,10 @@ class AcceleratorBase(RankAware):
                 parallelism_config=arguments.parallelism(parallelism_config, torch_tp_plugin),
                 **({} if group_options is None else group_options.to_kwargs()),
             )
-            self._precision = Precision(
-                self.state.mixed_precision,
-                self.device,
-                autocast=handlers.get(AutocastKwargs),
-                scaler=handlers.get(GradScalerKwargs),
-                fp8=arguments.fp8(handlers.get(AORecipeKwargs), self.state.fsdp_plugin),
-            )
+            self._precision = _precision(self.state, handlers)
             if self.parallelism_config is not None:
                 self.parallelism_config.fit(self.num_processes, has_fsdp_plugin=self.state.fsdp_plugin is not None)
-            self.strategy = choose(
-                self.state.partial,
-                Settings(
-                    mixed_precision=self.state.mixed_precision,
-                    ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
-                    fsdp=self.state.fsdp_plugin,
-                    tensor_parallel=self.state.torch_tp_plugin,
-                    parallelism=self.parallelism_config,
-                ),
-            )
+            self.strategy = choose(self.state.partial, _strategy_settings(self.state, handlers))
         arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
         self.state.distributed_type = self.strategy.distributed_type
         self.gradient_state = GradientState(accumulation)
@@ -318,6 +303,28 @@ class AcceleratorBase(RankAware):
     def use_stateful_dataloader(self) -> bool:
         """Whether prepared loaders are torchdata's, whose position is saved with the run."""
         return self.dataloader_config.use_stateful_dataloader
+
+
+def _precision(state: AcceleratorState, handlers: arguments.Handlers) -> Precision:
+    """The precision of the run, with the options of the handlers."""
+    return Precision(
+        state.mixed_precision,
+        state.device,
+        autocast=handlers.get(AutocastKwargs),
+        scaler=handlers.get(GradScalerKwargs),
+        fp8=arguments.fp8(handlers.get(AORecipeKwargs), state.fsdp_plugin),
+    )
+
+
+def _strategy_settings(state: AcceleratorState, handlers: arguments.Handlers) -> Settings:
+    """What decides which strategy distributes the models, and how."""
+    return Settings(
+        mixed_precision=state.mixed_precision,
+        ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
+        fsdp=state.fsdp_plugin,
+        tensor_parallel=state.torch_tp_plugin,
+        parallelism=state.parallelism_config,
+    )
 
 
 @contextmanager
