@@ -156,6 +156,11 @@ def test_a_launch_that_saves_nothing_says_so_at_its_first_step_and_at_its_end(
         assert cell.text.count("[0] notebook-accel: checkpoint= does not save this training") == bool(steps)
         assert "checkpoint= had no effect: train() has not run a loop over Accelerator.epochs" in cell.text
         assert f"nothing is saved to {tmp_path}" in cell.text
+    notebook.check(f"%accelerate --checkpoint-dir {tmp_path}")
+    cell = notebook.check("notebook_launcher(train, (0,), 2, device='cpu')")
+    assert "the folder for checkpoints (from %accelerate --checkpoint-dir) had no effect: train()" in cell.text
+    assert "otherwise, remove the setting" in cell.text
+    notebook.check("%accelerate --reset")
 
 
 def test_settings_of_the_notebook_reach_the_ranks(notebook: Notebook, tmp_path: Path) -> None:

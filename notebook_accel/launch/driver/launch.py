@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
@@ -198,11 +199,7 @@ class Launch:
         if attempt.ending is Ending.RETURNED:
             value, error = self.collect(job.ranks)
             if self.saves_checkpoints and job.began is None and self._plan.first_rank == 0:
-                front_end.current.notice(
-                    f"checkpoint= had no effect: {job.title} has not run a loop over Accelerator.epochs, so nothing is "
-                    f"saved to {self._plan.config.checkpoint_dir}. If it trains, write `for epoch in "
-                    "accelerator.epochs(10):`; otherwise, leave out checkpoint="
-                )
+                front_end.current.notice(_nothing_saved(job, self._plan.config))
             job.finish(Status.FAILED if error else Status.DONE, value, error)
         elif attempt.ending is Ending.TIMED_OUT:
             assert self._plan.config.timeout is not None
@@ -219,6 +216,15 @@ class Launch:
 
     def _error(self, attempt: AttemptOutcome) -> Exception:
         return rank_error.error(self.job.ranks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size)
+
+
+def _nothing_saved(job: Job, config: LaunchConfig) -> str:
+    source = config.cite("checkpoint_dir")
+    return (
+        f"{'the folder for checkpoints' if source else 'checkpoint='}{source} had no effect: {job.title} has not run a "
+        f"loop over Accelerator.epochs, so nothing is saved to {config.checkpoint_dir}. If it trains, write `for epoch "
+        f"in accelerator.epochs(10):`; otherwise, {'remove the setting' if source else 'leave out checkpoint='}"
+    )
 
 
 def _interrupted(job: Job) -> KeyboardInterrupt:
