@@ -116,9 +116,9 @@ def notebook_launcher(
             that your `ssh` reaches, all of them unless `num_nodes` says how many. This one call starts the ranks on all
             of the machines.
         insecure: With `True`, uses a cluster of other machines even if it does not require a token.
-        name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, it is called
-            as the function.
-        notes: What you want to know of it later; shown with the job.
+        name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, the name of
+            the function.
+        notes: A note for yourself, such as what is different in this run; shown with the job.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.

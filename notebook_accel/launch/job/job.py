@@ -253,7 +253,7 @@ class Job(ControlledJob):
             ConfigurationError: An argument is out of range, or the job has no such rank.
             JobEndedError: The job has ended.
             TimeoutError: No rank has sent a trace, for example because no step ended in time, or because another
-                profiler of torch is active there; the message tells which.
+                profiler of torch is active there; the message says which.
         """
         from notebook_accel.launch.job.profiles import profile_request
 
@@ -273,7 +273,7 @@ class Job(ControlledJob):
         Raises:
             ConfigurationError: The job has no such rank.
             JobEndedError: The job has ended.
-            TimeoutError: No rank has replied, or torch records no collectives there; the message tells which.
+            TimeoutError: No rank has replied, or torch records no collectives there; the message says which.
         """
         from notebook_accel.launch.job.collectives import last_collectives
 
