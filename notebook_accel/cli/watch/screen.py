@@ -34,6 +34,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.job_views import LateView, Views
 from notebook_accel.launch.show.line_reader import LineReader
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import stack_frames
@@ -193,7 +194,7 @@ class Screen:
         self._output.show(time.monotonic(), all_of_it=True)
 
     def _open_view(self) -> front_end.View:
-        return front_end.Views(self._job, front_end.LateView.opening(draw))
+        return Views(self._job, LateView.opening(draw))
 
 
 def draw(job: Job) -> TerminalView:

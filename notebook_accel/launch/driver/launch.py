@@ -26,6 +26,7 @@ from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end, recorded_screen
+from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
@@ -100,7 +101,7 @@ class Launch:
 
     def run(self) -> None:
         """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
-        view = front_end.Views(self.job, self._open_view, self.journal)
+        view = Views(self.job, self._open_view, self.journal)
         try:
             self._run_attempts(view)
         except NotebookAccelError as error:
@@ -113,7 +114,7 @@ class Launch:
             self._payload.close()
             self.requests.close()
 
-    def _run_attempts(self, view: front_end.Views) -> None:
+    def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
@@ -165,7 +166,7 @@ class Launch:
             return self._remaining.plan_after(self.job, oom_killed=attempt.oom_killed)
         return remaining.without_leaving(self._plan, self.job, self._engine) if leaving else self._plan
 
-    def _attempt(self, number: int, view: front_end.Views, deadline: float | None) -> AttemptOutcome:
+    def _attempt(self, number: int, view: Views, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)
         spec = GroupSpec(
             environments=environment.of_ranks(self._plan, rendezvous, self._environ),

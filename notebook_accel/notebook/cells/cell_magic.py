@@ -22,7 +22,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Displays
-from notebook_accel.launch.show.front_end import LateView, Views
+from notebook_accel.launch.show.job_views import LateView, Views
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions

@@ -9,6 +9,7 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end, recorded_screen
+from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.recorded_screen import RecordedScreen
 
 
@@ -45,7 +46,7 @@ def test_nothing_is_kept_once_the_views_of_a_job_are_finished(monkeypatch: pytes
     monkeypatch.setattr(front_end, "current", Screen())
     job = Job("train", 0, 1)
     screen = recorded_screen.record(job)
-    views = front_end.Views(job, front_end.NoView)
+    views = Views(job, front_end.NoView)
     for _ in range(2):
         screen.write("stdout", "a\n")
         screen.display({"text/plain": "40%"}, {}, "bar")

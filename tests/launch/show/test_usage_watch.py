@@ -19,6 +19,7 @@ from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.show import front_end, usage_watch
+from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.usage_watch import UsageWatch
 from tests.hardware.rows import change_row
 
@@ -97,7 +98,7 @@ def test_nothing_is_read_while_nobody_looks() -> None:
         watch.refresh(False)
         assert not any(thread.name == "notebook-accel usage" for thread in threading.enumerate())
     watch.close()
-    views = front_end.Views(job, front_end.NoView)
+    views = Views(job, front_end.NoView)
     assert not views.is_seen
     views.finish()
 
@@ -106,7 +107,7 @@ def test_a_driver_that_fails_ends_the_reading_and_nothing_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_row(monkeypatch, "cuda", sensors=fail)
-    views = front_end.Views(a_job(""), Seen)
+    views = Views(a_job(""), Seen)
     shown = ""
     while not shown:
         views.refresh()

@@ -6,7 +6,8 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end as frontend
-from notebook_accel.launch.show.front_end import NoView, Views
+from notebook_accel.launch.show.front_end import NoView
+from notebook_accel.launch.show.job_views import Views
 from tests.launch.journal.cases import Notices
 
 
