@@ -163,6 +163,18 @@ def test_each_folder_says_what_it_is() -> None:
     assert silent == []
 
 
+def test_a_folder_that_lists_its_files_lists_all_of_them() -> None:
+    """What names most of them is a list, and a reader takes it to be whole."""
+    incomplete = {}
+    for folder in {file.parent for file in FILES}:
+        words = set(re.findall(r"\w+", ast.get_docstring(parsed(folder / "__init__.py")) or ""))
+        there = {path.stem for path in FILES if path.parent == folder and path.name != "__init__.py"}
+        there |= {path.parent.name for path in FILES if path.parent.parent == folder}
+        if len(there) > 2 and len(there - words) < 0.4 * len(there) and there - words:
+            incomplete[str(folder.relative_to(PACKAGE))] = sorted(there - words)
+    assert incomplete == {}
+
+
 def test_a_name_of_a_file_stands_for_one_thing() -> None:
     counts = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
     assert {name for name, count in counts.items() if count > 1} == MEANS_THE_SAME

@@ -8,6 +8,9 @@
     config/       ─ `config`: prompts for settings, and shows and changes the configuration file
     estimate/     ─ `estimate-memory`
     check/        ─ `test`: checks whether this machine can train on several ranks
+    checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder
+    recorded_jobs.py ─ `jobs`, `log`, `resume`: the jobs on this machine's disk; compare_jobs.py: `compare`
+    scale_script.py ─ `scaling`: runs a script with several numbers of ranks
     env.py, merge.py, lab.py ─ `env`, `merge-weights`, `lab`
 
 To add a command, add a file with a click command called `command`, or a folder with `command.py`, and a row of

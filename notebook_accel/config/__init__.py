@@ -5,12 +5,14 @@
     kinds.py          ─ the kinds of values: how each is read, checked and written
     durations.py      ─ spans of time, such as `5 min`
     ssh_hosts.py      ─ the hosts that a cluster's address lists
+    remote_folders.py ─ folders that are addresses, such as `s3://bucket/run`
     layers.py         ─ merges layers into one configuration, which records where each value came from
     call_arguments.py ─ the layer of a call: the arguments of notebook_launcher
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
     keys.py           ─ the keys of that file, which are Hugging Face Accelerate's: settings, and keys that are not
     other_doors.py    ─ what a setting is called at one door, for those who write its name at another
+    unknown_arguments/ ─ arguments that a function does not have, and what to write instead
     translation.py    ─ from those keys to fields of LaunchConfig, and back
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here

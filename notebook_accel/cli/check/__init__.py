@@ -1,1 +1,1 @@
-"""`notebook-accel test`. Start reading at `command.py`; `probes.py` is the table of checks."""
+"""`notebook-accel test`: `command.py`, then `probes.py`, the table of checks; `rank_checks.py` runs in each rank."""

@@ -17,6 +17,7 @@ Starting it:
     elastic.py              PROCESS agent: runs torch's elastic launcher; the ranks end with it
     loopback_rendezvous.py  in the agent: the rendezvous of a single node
     notebook_rank.py        PROCESS rank: runs a notebook's code cells; notebooks.py reads and writes the file
+    rank_cells.py           in that rank: the cells with `%%accelerate`
 
 Start reading at `command.py`, then `request.py`, then `start.py`.
 """

@@ -5,6 +5,7 @@
     lines.py          ─ the format of a journal: a head, then one JSON object a line for each event
     writing.py        ─ writes the journal of a job that runs in this process; start reading here
     pending.py        ─ the events that it has not written yet
+    report_file.py    ─ every report of metrics
     log_files.py      ─ every line that the ranks have written; see `launch/job/logs/`
     reading.py        ─ reads a journal, and follows it while it grows
     recorded/         ─ a job as its journal has it

@@ -4,7 +4,8 @@
     command.py       ─ `%accelerate` as a click command: its options, and the table of its subcommands
     configure.py     ─ `%accelerate` with options: changes settings, and saves them
     status.py        ─ `%accelerate` alone: shows devices, settings, and a preview of a launch
-    job_commands.py  ─ `jobs`, `attach`
+    job_commands.py  ─ `jobs`, `attach`, `flamegraph`, `profile`; jobs_table.py and jobs_widget.py draw `jobs`
+    control_commands.py ─ `pause`, `checkpoint`, `end-after-epoch`, `tune`
     resume_command.py ─ `resume`
     cells_command.py ─ `cells`: runs each cell on the ranks
     rank_commands.py ─ `stop`, `restart`, `interrupt`, `logs`, `push`, `pull`, `stacks`, `debug`

@@ -9,9 +9,9 @@
     updating_output.py redraws an output in place; the base of `html` and `text`
     urgent_changes.py  notices what is drawn at once: the first failure, requests for input
 
-charts/ draws the charts that stay in the notebook. browser/ is the script of the widget, built from extension/. A new
-view is a class with `refresh()`, `finish()`, and `is_seen` in a file here, and a row of `_VIEWS` below. The table in a
-terminal is not a view: see `launch/show/terminal.py`.
+charts/ draws the charts that stay in the notebook. reload/ keeps a job in its cell when the page is reloaded. browser/
+is the script of the widget, built from extension/. A new view is a class with `refresh()`, `finish()`, and `is_seen` in
+a file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see `launch/show/terminal.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Saves and resumes runs: checkpoints, weights, shards, and their files.
 
 Start reading at `checkpoint.py` (`save_state`, `load_state`), then `contents.py` (file by file). How models and
-optimizers lie in its files is in `layouts/`; the files of weights are in `weights.py`.
+optimizers lie in its files is in `layouts/`; the files of weights are in `weights.py`. `serialization.py` writes other
+files so that they can't run code, and `all_ranks.py` takes steps that fail on all ranks if they fail on one.
 
 The loop over `Accelerator.epochs` saves while the training continues: ranks copy their parts (`parts.py`), a thread
 writes them (`background.py`), and a file with their checksums seals them (`seal.py`). Those of remote folders
