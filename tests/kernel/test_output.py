@@ -296,6 +296,24 @@ def test_user_code_that_closes_its_streams_does_no_harm(notebook: Notebook):
     assert cell.value == "[5, 5]"
 
 
+def test_a_notebook_that_has_closed_standard_output_gets_its_values(notebook: Notebook):
+    notebook.check("""
+    def say():
+        print("not shown")
+        return os.environ["RANK"]
+    """)
+    cell = notebook.check("""
+    before, sys.stdout = sys.stdout, open(os.devnull, "w")
+    sys.stdout.close()
+    try:
+        found = notebook_launcher(say, num_processes=2)
+    finally:
+        sys.stdout = before
+    """)
+    assert notebook.value("found") == ["0", "1"]
+    assert "output of say() can't be shown, because sys.stdout doesn't take it (ValueError: " in cell.stderr
+
+
 def test_warnings_tracebacks_and_the_debugger_name_the_cell(notebook: Notebook):
     cell = notebook.begin("""
         import threading, traceback, warnings

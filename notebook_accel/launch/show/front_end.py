@@ -153,7 +153,8 @@ class Terminal:
         out.flush()
 
     def notice(self, text: str) -> None:
-        self.write("stderr", text + "\n")
+        with contextlib.suppress(Exception):  # the user has closed or replaced the stream, which must end no job
+            self.write("stderr", text + "\n")
 
     def display(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False

@@ -14,6 +14,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Screen
+from notebook_accel.launch.show.guarded_screen import GuardedScreen
 
 MOST_CHARACTERS = 500_000
 """The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
@@ -21,7 +22,8 @@ MOST_CHARACTERS = 500_000
 
 def record(job: Job) -> RecordedScreen:
     """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
-    screen = RecordedScreen(front_end.current, log_text.where_all_are(job.id))
+    rest = log_text.where_all_are(job.id)
+    screen = RecordedScreen(GuardedScreen(front_end.current, job.title, rest), rest)
     job.runner.outputs = lambda: screen.outputs
     job.runner.forget_outputs = screen.forget
     return screen

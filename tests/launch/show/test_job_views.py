@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from notebook_accel.launch.job.job import Job
@@ -80,3 +83,10 @@ def test_an_interrupt_is_not_taken_for_a_failure(told: list[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
         views.refresh()
     assert not told
+
+
+def test_a_notice_is_lost_without_an_error_where_the_stream_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    frontend.Terminal().notice("waiting for ranks")
