@@ -52,6 +52,7 @@ class Pending:
         elif isinstance(event, (Heartbeat, MemoryPeaks, StepTimes)):
             self._events[rank, type(event)] = rank, event
         elif isinstance(event, LinesLeftOut):
+            self._drop_lines(rank)  # they would seem to be followed by the next ones
             self._dropped[rank] += event.count
         elif isinstance(event, Line):
             self._events[self._count] = rank, event
@@ -80,6 +81,13 @@ class Pending:
             key, dropped = lines.popleft()
             del self._events[key]
             self._characters[rank] -= dropped
+            self._dropped[rank] += 1
+
+    def _drop_lines(self, rank: int | None) -> None:
+        """Drops all lines of a rank."""
+        for key, characters in self._lines.pop(rank, ()):
+            del self._events[key]
+            self._characters[rank] -= characters
             self._dropped[rank] += 1
 
     def _bound_displays(self, rank: int | None, event: Shown) -> None:

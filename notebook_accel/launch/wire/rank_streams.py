@@ -27,6 +27,8 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 PIPE_SIZE = 2**20
 """Capacity of a rank's output pipes in bytes, where the system allows it: a rank that writes more has to wait."""
+_READ_SIZE = 2**16
+"""The most bytes of one read. Between two reads, requests to stop are handled, and the other ranks have their turn."""
 _AFTER_OUTPUT = (Returned, Failed, Exited, InputRequested)
 """The events before which comes what the rank has written: a pipe and a channel are not ordered relative to each other.
 
@@ -192,7 +194,7 @@ class RankStreams:
     def _read(self, pipe: _Pipe) -> int:
         """Reads once; returns how many bytes."""
         try:
-            data = os.read(pipe.fd, PIPE_SIZE)
+            data = os.read(pipe.fd, _READ_SIZE)
         except BlockingIOError:
             return 0
         if data:

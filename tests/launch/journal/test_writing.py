@@ -96,6 +96,20 @@ def test_a_flood_of_lines_is_cut_and_said_to_be() -> None:
     assert lines == [Line("stdout", str(number)) for number in range(1000, 3000)]
 
 
+def test_lines_before_some_that_are_left_out_are_too_so_that_no_gap_goes_unsaid() -> None:
+    pending = Pending()
+    for first in (0, 1000):
+        pending.add(0, LinesLeftOut(700))
+        pending.add(1, Line("stdout", str(first)))
+        for number in range(first + 700, first + 1000):
+            pending.add(0, Line("stdout", str(number)))
+    pending.add(0, Line("stdout", "2000"))
+    left_out, *rest = events(pending)
+    assert left_out == LinesLeftOut(1700)
+    expected = [*(str(number) for number in range(1700, 2001)), "0", "1000"]
+    assert sorted(line.text for line in rest if isinstance(line, Line)) == sorted(expected)
+
+
 def test_of_long_lines_fewer_are_kept_in_memory_and_on_disk() -> None:
     pending, state = Pending(), RankState(0)
     lines = [Line("stdout", f"{number} {'x' * 60_000}") for number in range(300)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from notebook_accel import events, rank_local
 from notebook_accel.events import Event, Heartbeat, Returned, Shown, Written, to_wire
 from notebook_accel.launch.wire import pipe_marks
 from notebook_accel.launch.wire.event_loop import EventLoop
-from notebook_accel.launch.wire.rank_streams import RankStreams
+from notebook_accel.launch.wire.rank_streams import PIPE_SIZE, RankStreams
 from notebook_accel.launch.wire.stream import Channel, pair
 
 
@@ -136,6 +137,21 @@ def test_what_a_rank_that_has_exited_wrote_is_read_in_order(rank: Rank) -> None:
     rank.send(event)
     rank.streams.read_rest()
     assert rank.order == ["stdout: a\n", "shown", "stdout: b\n"]
+
+
+def test_what_a_rank_writes_without_end_leaves_a_turn_to_requests(rank: Rank) -> None:
+    fcntl.fcntl(rank.pipes[0], fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    rank.write("x" * PIPE_SIZE)
+    turns: list[int] = []
+    near, far = pair()
+    rank.loop.register(near, lambda: turns.append(sum(map(len, rank.order))))
+    far.send(b".")
+    rank.loop.run_once(0.0)
+    assert len(turns) == 1
+    assert 0 < turns[0] <= PIPE_SIZE // 16 + len("stdout: ")
+    rank.loop.unregister(near)
+    near.close()
+    far.close()
 
 
 def test_other_events_do_not_wait_for_the_output(rank: Rank) -> None:
