@@ -652,6 +652,26 @@ def test_an_interrupt_keeps_ranks_and_names(cells: Cells, body: str):
     assert cells.lines("t = torch.tensor(kept)\ndist.all_reduce(t)\nint(t)") == ["[0-1] 1"]
 
 
+def test_an_interrupt_while_ranks_start_ends_them_and_the_next_cell_starts_others(cells: Cells):
+    cells.notebook.check("""
+    %accelerate stop
+    import os, signal
+    from notebook_accel.notebook.cells.persistent import PersistentRanks
+
+    def interrupted(self, *args, call=PersistentRanks.call, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return call(self, *args, **options)
+
+    call, PersistentRanks.call = PersistentRanks.call, interrupted
+    """)
+    found = cells.notebook.run(cell("1", "-n 2"))
+    cells.notebook.check("PersistentRanks.call = call")
+    assert found.error == "KeyboardInterrupt"
+    assert found.error_text.startswith("the ranks were interrupted while they started, and have ended; ")
+    assert "notebook_accel/" not in found.traceback
+    assert cells.lines("1", "-n 2")[-1] == "[0-1] 1"
+
+
 def test_training_goes_on_after_an_interrupt(cells: Cells):
     cells("""
 from torch import nn

@@ -45,6 +45,12 @@ def _describe_exit(exited: Exited) -> str:
     return f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
 
 
+def _interrupted(text: str) -> KeyboardInterrupt:
+    error = KeyboardInterrupt(text)
+    front_end.current.shorten_traceback(error)
+    return error
+
+
 @dataclass
 class RankStatus:
     """The state of one rank, for the status of `%accelerate`."""
@@ -107,6 +113,12 @@ class PersistentRanks:
         self._group = RankGroup(engine, spec)
         try:
             self.call_on_ranks(worker.begin, state=state)
+        except KeyboardInterrupt:
+            self._group.close()
+            raise _interrupted(
+                "the ranks were interrupted while they started, and have ended; the next cell on every rank starts "
+                "new ones"
+            ) from None
         except BaseException:
             self._group.close()
             raise
@@ -217,8 +229,7 @@ class PersistentRanks:
         elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
-            error = KeyboardInterrupt(f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}")
-            front_end.current.shorten_traceback(error)
+            error = _interrupted(f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}")
             job.finish(Status.INTERRUPTED, error=error)
         else:
             states = [job.ranks[rank] for rank in members]
