@@ -59,6 +59,8 @@ class Runner:
     """Calls back, on any thread, with the stacks of the ranks."""
     request_ranks: RequestRanks = no_replies
     """Asks the ranks for something else, and calls back, on any thread, with their replies."""
+    shorten_traceback: Callable[[BaseException], object] = lambda error: None
+    """Makes an exception show without the frames of this package."""
     values: Callable[[], Any] | None = None
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 
@@ -173,8 +175,19 @@ class Job(ControlledJob):
         self.runner.show()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended."""
-        return self._over.wait(timeout)
+        """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended.
+
+        Raises:
+            KeyboardInterrupt: The wait was interrupted. The job keeps running.
+        """
+        try:
+            return self._over.wait(timeout)
+        except KeyboardInterrupt:
+            error = KeyboardInterrupt(
+                f"the wait for {self.title} was interrupted; the job keeps running: cancel() ends it"
+            )
+            self.runner.shorten_traceback(error)
+            raise error from None
 
     def result(self, timeout: float | None = None) -> Any:
         """Waits, and returns the values of all ranks, in order; `None` if all returned `None`.

@@ -53,6 +53,7 @@ class Views:
         self._open_view: Callable[[Job], View] | None = open_view
         self._views: list[View] = [*others]
         job.runner.show = self._add
+        job.runner.shorten_traceback = lambda error: front_end.current.shorten_traceback(error)
 
     def open(self) -> None:
         """Opens the first view, if it is not open yet."""
