@@ -13,6 +13,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.engines.server_connection import Server
+from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.rank_streams import PIPE_SIZE
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
@@ -50,7 +51,7 @@ class ServerGroup:
             if isinstance(error, ConnectionError):
                 raise LaunchError(self._server.why_it_ended(), engine_lost=True) from error
             if isinstance(error, OSError):
-                raise LaunchError(f"{self._spec.size} ranks could not be started: {error}") from error
+                raise LaunchError(f"{self._spec.size} ranks could not be started: {explain_refusal(error)}") from error
             raise
         finally:
             if self._spec.rendezvous.listener is not None:

@@ -8,12 +8,15 @@ import resource
 from collections.abc import Iterator
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.system.limits import free_memory, free_tasks
 
 _ALWAYS_FIT = 32
-"""Up to this many ranks fit on any node and are not checked."""
+"""Up to this many ranks fit on any node; only open files are checked, of which a process may have very few."""
 _DESCRIPTORS, _OWN_DESCRIPTORS = 4, 64
 """Open files of this process for each rank (its channel, output and stacks file), and a reserve for the rest."""
+_LEAST_OWN_DESCRIPTORS = 4
+"""The smallest such reserve with which a launch works: its journal, and its sockets other than those of ranks."""
 _TASKS = 2
 """Threads of an idle rank."""
 _MEMORY = {"spawn": 150 * 10**6, "torchrun": 150 * 10**6}
@@ -31,8 +34,10 @@ def check(size: int, engine: str, source: str) -> None:
 
     Raises:
         ConfigurationError: There are too many ranks for this node.
+        LaunchError: This process has too many files open.
     """
     if size <= _ALWAYS_FIT:
+        open_file_limit.check(_LEAST_OWN_DESCRIPTORS + _DESCRIPTORS * size)
         return
     most, why = min(_limits(_MEMORY.get(engine, _MEMORY_OF_FORK)), default=(size, ""))
     if size > most:

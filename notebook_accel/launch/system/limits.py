@@ -27,6 +27,12 @@ def explain_refusal(error: OSError) -> str:
     elif error.errno == errno.EAGAIN:
         why = next(_reached_limits(), "a limit of processes is reached")
         advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
+    elif error.errno == errno.EMFILE:
+        why = f"a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+        advice = (
+            "Launch fewer ranks, close files that this notebook no longer needs, or raise the hard limit (ulimit -Hn, "
+            "or LimitNOFILE= of the service that runs Jupyter)."
+        )
     else:
         return str(error)
     return f"{error.strerror}: {why}. {advice}"

@@ -1,16 +1,25 @@
+import os
 import resource
 from pathlib import Path
 
 import psutil
 import pytest
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.plan import capacity
 from notebook_accel.launch.system import limits
 
 
 def test_so_many_ranks_as_are_usual_need_no_look() -> None:
     capacity.check(32, "forkserver", "")
+
+
+def test_few_ranks_are_refused_where_a_process_may_open_few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = len(os.listdir("/dev/fd"))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (there + 8, there + 8))
+    capacity.check(1, "forkserver", "")
+    with pytest.raises(LaunchError, match=r"open files in one process.*ulimit -Hn"):
+        capacity.check(2, "forkserver", "")
 
 
 @pytest.mark.parametrize("engine", ["forkserver", "spawn"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 
@@ -38,3 +39,13 @@ def test_what_the_hard_limit_forbids_is_an_error_that_says_what_to_raise(limits:
 def test_who_does_not_know_how_many_it_needs_may_have_all(limits: list[int]):
     open_file_limit.raise_to_hard_limit()
     assert limits[0] == limits[1]
+
+
+def test_a_process_that_can_open_nothing_more_is_told_so(limits: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    limits[0] = limits[1]
+    with pytest.raises(LaunchError, match=f"need {limits[1] + 1} open files in one process, but .* {limits[1]}:"):
+        open_file_limit.check(1)
