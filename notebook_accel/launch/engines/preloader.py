@@ -77,7 +77,9 @@ class Preloader:
         if spec is None or name.partition(".")[0] in _KERNELS_OWN or name != getattr(spec, "name", None):
             return False
         origin = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
-        return isinstance(origin, str) and installed.is_package(os.path.realpath(origin))
+        if not isinstance(origin, str) or not os.path.isabs(origin):
+            return False  # such as "built-in"
+        return installed.is_package(os.path.realpath(origin))
 
 
 current = Preloader()

@@ -3,6 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from notebook_accel.launch import engines
+from notebook_accel.launch.engines import preloader
 
 SCRIPT = """
 import json
@@ -34,3 +41,22 @@ def test_the_imports_of_a_script_are_preloaded_from_its_second_launch_on() -> No
     done = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True, timeout=100)
     first, second, third = [False, False], [False, False], [True, True]
     assert json.loads(done.stdout) == [first, False, second, True, third]
+
+
+def test_the_imports_of_a_process_are_found_in_a_folder_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[str] = []
+
+    class Engine:
+        def preload(self, modules: Sequence[str]) -> None:
+            wanted.extend(modules)
+
+    monkeypatch.setattr(engines, "default", Engine)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    preloader.Preloader().update()
+    assert "pytest" in wanted
+    assert "sys" not in wanted  # whose origin is "built-in"
