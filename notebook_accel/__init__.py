@@ -6,6 +6,7 @@ results = notebook_launcher(train, num_processes=2)
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,11 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext notebook_accel`: registers the magics, and starts the fork server in advance."""
+    from notebook_accel.errors import LaunchError
     from notebook_accel.launch import engines
 
-    engines.default().warm()  # before the rest is imported: it takes the longest, and runs beside this process
+    with contextlib.suppress(LaunchError):  # which the launch is to raise
+        engines.default().warm()  # before the rest is imported: it takes the longest, and runs beside this process
     from notebook_accel import notebook
 
     notebook.attach(shell)

@@ -136,3 +136,15 @@ def test_an_error_of_ranks_names_the_first() -> None:
 
 def test_types_are_shipped() -> None:
     assert (Path(notebook_accel.__file__).parent / "py.typed").is_file()
+
+
+def test_the_extension_loads_where_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        def warm(self) -> None:
+            raise errors.LaunchError("the process that starts the ranks can't be started")
+
+    attached: list[object] = []
+    monkeypatch.setattr("notebook_accel.launch.engines.default", Engine)
+    monkeypatch.setattr("notebook_accel.notebook.attach", attached.append)
+    notebook_accel.load_ipython_extension("a shell")
+    assert attached == ["a shell"]

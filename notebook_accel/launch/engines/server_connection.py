@@ -57,9 +57,11 @@ class Server:
             server.process = processes.start(
                 _ENTRY, server_end, log, method, os.getpid(), environment=environment, detached=detached
             )
-        except OSError as error:
-            server.control.close()
-            raise LaunchError(f"{_WHAT} can't be started: {explain_refusal(error)}") from error
+        except BaseException as error:
+            server.close()
+            if isinstance(error, OSError):
+                raise LaunchError(f"{_WHAT} can't be started: {explain_refusal(error)}") from error
+            raise
         return server
 
     def successor(self, modules: Sequence[str], environment: Mapping[str, str], kernel: int | None = None) -> Server:

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
+from notebook_accel.errors import LaunchError
+
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
 # package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
 # it; its neighbors do not come along. A kernel that ignores SIGCHLD would pass that on, and then no child could be
@@ -34,7 +36,16 @@ getattr(importlib.import_module(module), name)(*arguments)
 
 
 def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> list[str]:
-    """The command line that calls `entry` (`module:function`) with JSON arguments; detached: it orphans itself."""
+    """The command line that calls `entry` (`module:function`) with JSON arguments; detached: it orphans itself.
+
+    Raises:
+        LaunchError: It is not known which Python runs this process.
+    """
+    if not sys.executable:
+        raise LaunchError(
+            f"sys.executable is {sys.executable!r}, so it is not known which Python to start the ranks with: set it to "
+            "the path of this notebook's Python"
+        )
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -66,6 +77,7 @@ def start(
         detached: Whether to orphan it: it forks, and the process that is returned ends at once.
 
     Raises:
+        LaunchError: It is not known which Python runs this process.
         OSError: It cannot be started.
     """
     with channel, _without_debugger():

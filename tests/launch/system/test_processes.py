@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import notebook_accel
+from notebook_accel.errors import LaunchError
 from notebook_accel.launch import engines
 from notebook_accel.launch.system import processes
 
@@ -102,3 +103,12 @@ def test_a_process_can_wait_for_its_children_though_its_parent_ignores_theirs() 
     show = processes.command("builtins:exec", ["import signal; print(signal.getsignal(signal.SIGCHLD).name)"])
     begun = [sys.executable, "-c", ignore, *show]
     assert subprocess.run(begun, capture_output=True, text=True, check=True).stdout == "SIG_DFL\n"
+
+
+@pytest.mark.parametrize("executable", [None, ""])
+def test_a_process_that_does_not_know_its_python_says_so(
+    executable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(LaunchError, match=f"sys.executable is {executable!r}, .*set it to the path"):
+        processes.command("module:function", [])
