@@ -15,16 +15,17 @@ import contextlib
 import contextvars
 import importlib
 import os
-import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
 from notebook_accel.config import file
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.plan import run_facts
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import threads
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.cell_numbers import note_text
 from notebook_accel.notebook.ipython.debugger import kernel_debugger
@@ -50,7 +51,8 @@ def attach(shell: InteractiveShell) -> None:
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
     context = contextvars.copy_context()  # contains the cell's header, which identifies the sender
-    threading.Thread(target=context.run, args=(_warm_up,), name="notebook-accel-ready", daemon=True).start()
+    with contextlib.suppress(LaunchError):  # which the launch is to raise
+        threads.start(partial(context.run, _warm_up), "notebook-accel-ready")
 
 
 def _warm_up() -> None:

@@ -750,6 +750,25 @@ def test_a_cell_in_the_background_is_interrupted(cells: Cells):
     assert cells.lines("1") == ["[0-1] 1"]
 
 
+def test_a_background_cell_for_which_the_system_grants_no_thread_leaves_the_ranks_free(cells: Cells):
+    cells.notebook.check("""
+    import threading
+    start = threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("accelerate "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = refuse
+    """)
+    found = cells.fails("1", "--no-block")
+    cells.notebook.check("threading.Thread.start = start")
+    assert found.error == "LaunchError"
+    assert found.error_text.startswith("what runs in the background needs a thread: can't start new thread: ")
+    assert cells.lines("1") == ["[0-1] 1"]
+
+
 def test_ranks_that_run_a_cell_in_the_background_can_be_stopped(cells: Cells):
     cells.notebook.check(cell("time.sleep(600)", "--no-block"))
     cells.notebook.check("job = _")

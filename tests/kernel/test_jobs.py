@@ -50,6 +50,25 @@ def test_a_job_leaves_the_notebook_free_at_once(free: Notebook):
     free.check("job.cancel(); job.wait()")
 
 
+def test_a_job_for_which_the_system_grants_no_thread_is_refused_and_not_kept(free: Notebook):
+    free.check("""
+    from notebook_accel import jobs
+    before, start = len(jobs(100)), threading.Thread.start
+
+    def refuse(thread):
+        if thread.name.startswith("launch "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = refuse
+    """)
+    cell = free.run("notebook_launcher(int, num_processes=2, block=False)")
+    free.check("threading.Thread.start = start")
+    assert cell.error == "LaunchError"
+    assert cell.error_text.startswith("what runs in the background needs a thread: can't start new thread: ")
+    assert free.value("len(jobs(100)) - before, notebook_launcher(int, num_processes=2)") == (0, [0, 0])
+
+
 def test_the_output_of_a_job_lands_in_the_cell_that_started_it(free: Notebook, tmp_path: Path):
     started = free.check("job = notebook_launcher(work, num_processes=2, block=False)")
     free.read_until(started, "rank 1 is ready")

@@ -111,8 +111,12 @@ class Launch:
             raise
         finally:
             view.finish()
-            self._payload.close()
-            self.requests.close()
+            self.close()
+
+    def close(self) -> None:
+        """Frees what the launch holds, once it has run, or if it can't be run."""
+        self._payload.close()
+        self.requests.close()
 
     def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config

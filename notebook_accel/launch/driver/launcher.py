@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from notebook_accel.config.call_arguments import check_call, check_detach, check
 from notebook_accel.config.resolve import resolve
 from notebook_accel.config.unknown_arguments import launch_advice
 from notebook_accel.config.unknown_arguments.explained import explained
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.driver import assigned_globals, attach
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
@@ -28,6 +27,7 @@ from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DET
 from notebook_accel.launch.plan import other_jobs, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
@@ -217,9 +217,13 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 
 
 def _in_background(launch: Launch) -> Job:
-    attach.remember(launch.job)
     context = contextvars.copy_context()  # prints below the cell that started the job
-    threading.Thread(target=context.run, args=(_run, launch), name=f"launch {launch.job.name}", daemon=True).start()
+    try:
+        threads.start(partial(context.run, _run, launch), f"launch {launch.job.name}")
+    except LaunchError:
+        launch.close()
+        raise
+    attach.remember(launch.job)
     return launch.job
 
 

@@ -6,13 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import processes
+from notebook_accel.launch.system import processes, threads
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -150,4 +149,5 @@ def _reap_later(process: subprocess.Popen[bytes] | None) -> None:
     """Waits for a child on a thread, so that it does not stay a zombie."""
     if process is not None and process not in _reaped:
         _reaped.add(process)
-        threading.Thread(target=process.wait, name="notebook-accel-reaper", daemon=True).start()
+        with contextlib.suppress(LaunchError):  # it then stays a zombie
+            threads.start(process.wait, "notebook-accel-reaper")

@@ -6,14 +6,14 @@ import ast
 import contextvars
 import keyword
 import re
-import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.autocall import IPyAutocall
 from IPython.core.macro import Macro
 
-from notebook_accel.errors import JobCancelledError, NotebookAccelError, RankError, RankFailure
+from notebook_accel.errors import JobCancelledError, LaunchError, NotebookAccelError, RankError, RankFailure
 from notebook_accel.events import Phase, Shown
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, catch_sigint
@@ -23,6 +23,7 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Displays
 from notebook_accel.launch.show.job_views import LateView, Views
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions
@@ -106,10 +107,13 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
             run()
         run.job.result()
         return None
-    attach.remember(run.job)
     context = contextvars.copy_context()  # prints below the cell that started the job
-    name = f"accelerate {run.job.name}"
-    threading.Thread(target=context.run, args=(_run_in_background, run), name=name, daemon=True).start()
+    try:
+        threads.start(partial(context.run, _run_in_background, run), f"accelerate {run.job.name}")
+    except LaunchError:
+        run.give_up()
+        raise
+    attach.remember(run.job)
     return run.job
 
 
@@ -149,6 +153,12 @@ class _CellRun:
         self._sent = sent
         self._name = name
         ranks.running = self.job
+
+    def give_up(self) -> None:
+        """Leaves the ranks to the next cell, without running this one."""
+        self._ranks.running = None
+        self._packed.close()
+        self.requests.close()
 
     def __call__(self) -> None:
         """Runs the cell to its end; the job then has its result or error."""

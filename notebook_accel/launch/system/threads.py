@@ -1,0 +1,23 @@
+"""Starts threads, which the system may refuse as it may refuse processes."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+
+from notebook_accel.errors import LaunchError
+from notebook_accel.launch.system.limits import explain_refusal
+
+
+def start(target: Callable[[], object], name: str) -> None:
+    """Starts a thread that this process doesn't wait for at its end.
+
+    Raises:
+        LaunchError: The system allows no further thread.
+    """
+    try:
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except RuntimeError as error:
+        why = explain_refusal(OSError(errno.EAGAIN, str(error)))
+        raise LaunchError(f"what runs in the background needs a thread: {why}") from error
