@@ -8,7 +8,8 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import NoView, Views
+from notebook_accel.launch.show.front_end import NoView
+from notebook_accel.launch.show.job_views import Views
 
 
 def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
