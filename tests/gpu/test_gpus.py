@@ -1,4 +1,7 @@
-"""What works on GPUs, from a real notebook. Each test is a row of the table that `scripts/test-gpu` prints."""
+"""What works on GPUs, from a real notebook. Each test is a row of the table that `scripts/test-gpu` prints.
+
+Those that can run on the CPU see nothing there that tests of kernels and of trainings don't see too.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 from tests.gpu.conftest import Devices
 from tests.live_notebook import Notebook, wait_until
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, *([] if torch.cuda.is_available() else [pytest.mark.nightly])]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
