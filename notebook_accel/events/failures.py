@@ -19,6 +19,12 @@ class Raised:
     link: str = ""
     """How the next, outer exception of the chain came about: `cause`, `context`, or empty for the outermost."""
 
+    @property
+    def headline(self) -> str:
+        """The first line of its type and message, before which Python puts the indented place of a syntax error."""
+        lines = self.text.split("\n")
+        return next((line for line in lines if not line.startswith("  ")), lines[0])
+
 
 @dataclass(frozen=True)
 class LiveArray:

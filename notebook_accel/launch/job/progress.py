@@ -208,7 +208,7 @@ def why_failed(state: RankState) -> str:
     if state.failed is not None and state.failed.from_peer:
         return LOST_CONNECTION
     if state.failed is not None and state.failed.chain:
-        return next(iter(plain(state.failed.chain[-1].text).splitlines()), state.failed.chain[-1].type_name)
+        return next(iter(plain(state.failed.chain[-1].headline).splitlines()), state.failed.chain[-1].type_name)
     if state.exited is None:
         return ""
     if state.exited.lost:

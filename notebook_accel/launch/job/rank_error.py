@@ -161,14 +161,14 @@ def _describe(state: RankState, oom_killed: bool, *, is_cause: bool) -> RankFail
 
 
 def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
-    first, _, rest = failed.chain[-1].text.partition("\n")
-    text = shortened(first.removesuffix(":") if rest else first, _MAX_SUMMARY)
+    last = failed.chain[-1]
+    text = shortened(last.headline.removesuffix(":") if "\n" in last.text else last.headline, _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":
         summary = f"could not unpickle the function or its arguments: {text}"
     elif failed.stage == "returning":
-        return RankFailure((state.rank,), failed.chain[-1].text, exception=_unpickle(failed))
+        return RankFailure((state.rank,), last.text, exception=_unpickle(failed))
     elif failed.from_peer and not is_cause:
         summary = LOST_CONNECTION
     else:

@@ -49,6 +49,7 @@ def error(*states: RankState, oom_killed: bool = False) -> RankError:
 
 
 PEER = "RuntimeError: Connection closed by peer"
+SYNTAX = '  File "<string>", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax'
 
 # Which one is the cause
 
@@ -131,6 +132,7 @@ def test_ranks_that_lost_others_do_not_hide_the_cause() -> None:
         ([raised(0, "ValueError: a\nb")], "rank 0 raised ValueError: a"),
         ([raised(0, "ValueError: they differ:\nb")], "rank 0 raised ValueError: they differ"),
         ([raised(0, "ValueError: no:")], "rank 0 raised ValueError: no:"),
+        ([raised(0, SYNTAX)], "rank 0 raised SyntaxError: invalid syntax"),
         ([raised(0, stage="loading")], "rank 0 could not unpickle the function or its arguments: ValueError: no"),
         ([raised(0, "returned a value", stage="returning")], "rank 0 returned a value"),
         ([raised(0, exit_code=3)], "rank 0 exited with status 3 (sys.exit)"),

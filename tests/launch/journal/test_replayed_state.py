@@ -129,3 +129,10 @@ def test_a_rank_that_obeys_an_interrupt_is_stopped_and_has_not_failed() -> None:
     assert [state.phase for state in job.ranks] == [Phase.STOPPED, Phase.FAILED, Phase.FAILED, Phase.STOPPED]
     told = ["", "KeyboardInterrupt", "OSError: no room to save", ""]
     assert [progress.why_failed(state) for state in job.ranks] == told
+
+
+def test_of_a_syntax_error_the_message_is_told_and_not_its_place() -> None:
+    text = '  File "<string>", line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax'
+    job = Job("train", 0, 1)
+    job.apply(0, Failed([Raised("SyntaxError", text, [])], at=1.0))
+    assert progress.why_failed(job.ranks[0]) == "SyntaxError: invalid syntax"
