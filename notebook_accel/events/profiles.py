@@ -34,6 +34,8 @@ class Profiled(Event):
     """The number of the request."""
     error: str = ""
     """Why there is no trace."""
+    is_late: bool = False
+    """Whether there is none because the steps have not ended in time."""
     note: str = ""
     """What is missing in the trace."""
     boundaries: Sequence[int] = ()

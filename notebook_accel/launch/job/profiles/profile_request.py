@@ -41,19 +41,23 @@ def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | 
     notes += [f"{_who(each)} ended before {'it' if len(each) == 1 else 'they'} sent a trace" for each in [gone] if each]
     notes += [f"{_who(each)} sent no trace: {error}" for error, each in _by_error(replies).items()]
     if not profiled:
-        raise _no_trace(job, notes)
+        is_late = any(event.is_late for event in replies.values())
+        raise _no_trace(job, notes, is_late=is_late)
     hosts = {state.host for state in job.ranks if state.rank in profiled}
     return JobProfile(job.title, profiled, notes, several_nodes=len(hosts) > 1)
 
 
-def _no_trace(job: JobState, notes: list[str]) -> Exception:
+def _no_trace(job: JobState, notes: list[str], *, is_late: bool) -> Exception:
     found = "; ".join(notes) or "its ranks ended in the meantime"
     if job.status.ended:
         return rank_requests.ended(job, f"it has no profile ({found}): call job.profile()")
-    return TimeoutError(
-        f"{job.title} can't be profiled now: {found}. A step ends when an optimizer of torch has stepped; if a step "
-        "takes longer, pass a longer timeout=. job.flamegraph() shows where the time goes without steps"
-    )
+    text = f"{job.title} can't be profiled now: {found}"
+    if is_late:
+        text += (
+            ". A step ends when an optimizer of torch has stepped; if a step takes longer, pass a longer timeout=. "
+            "job.flamegraph() shows where the time goes without steps"
+        )
+    return TimeoutError(text)
 
 
 def _by_error(replies: Mapping[int, Profiled]) -> dict[str, list[int]]:

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from notebook_accel import rank_local
+from notebook_accel import events, rank_local
 from notebook_accel.events import Event, Profiled, ProfileRequested
 from notebook_accel.launch.rank.profiling import other_profilers, trace_file
 from notebook_accel.launch.rank.profiling.step_boundaries import StepBoundaries
 from notebook_accel.launch.wire.constants import STEP_MARK
 
 _OTHER = "another profiler of torch is active there: wait until it has ended"
+_PAUSED = "it is paused: resume it first"
 
 
 class StepProfiles:
@@ -57,6 +58,8 @@ class StepProfiles:
             self._refuse(request, "several ranks share its process, where torch's profiler can't tell them apart")
         elif self._request is not None or (self._export is not None and self._export.is_alive()):
             self._refuse(request, "it is being profiled already: wait until that profile is there")
+        elif _is_paused():
+            self._refuse(request, _PAUSED)
         else:
             self._deadline = now + request.seconds
             self._request = request
@@ -77,9 +80,12 @@ class StepProfiles:
                 self._end()
             else:
                 recording.is_late = True  # the other thread stops the profiler, at the end of the next step
+        if _is_paused():
+            self._refuse(request, _PAUSED)
+            return
         done = 0 if recording is None else recording.steps
         found = f"only {done} of {request.steps} steps ended" if done else "no training step ended"
-        self._refuse(request, f"{found} within {request.seconds:g} s")
+        self._refuse(request, f"{found} within {request.seconds:g} s", is_late=True)
 
     # On the thread that trains
 
@@ -159,8 +165,8 @@ class StepProfiles:
         self._request = self._recording = None
         self._boundaries.unwatch()
 
-    def _refuse(self, request: ProfileRequested, error: str) -> None:
-        self._send(Profiled(request.number, error=error))
+    def _refuse(self, request: ProfileRequested, error: str, *, is_late: bool = False) -> None:
+        self._send(Profiled(request.number, error=error, is_late=is_late))
 
     def _reply(self, request: ProfileRequested, recording: _Recording, note: str) -> None:
         try:
@@ -232,6 +238,12 @@ def _without_kineto_log() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(variable, None)
+
+
+def _is_paused() -> bool:
+    """Whether the training waits until the user resumes it, so that no step ends."""
+    control = events.step_control()
+    return control is not None and control.is_paused
 
 
 def _failure(error: Exception) -> str:

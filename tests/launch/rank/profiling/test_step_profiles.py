@@ -7,6 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim import optimizer as torch_optimizer
 
+from notebook_accel import events
 from notebook_accel.events import Event, Profiled, ProfileRequested
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.wire.constants import STEP_MARK
@@ -151,6 +153,17 @@ def test_no_request_waits_forever(rank: Rank) -> None:
     rank.step()
     assert not rank.profiles.is_active
     assert [reply.error for reply in rank.replies()] == ["only 2 of 5 steps ended within 10 s"]
+
+
+def test_a_paused_training_has_no_steps_to_wait_for(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    control = SimpleNamespace(is_paused=True)
+    monkeypatch.setattr(events, "step_control", lambda: control)
+    rank.request(2)
+    control.is_paused = False
+    rank.request(2)
+    control.is_paused = True
+    rank.profiles.poll(10.0)
+    assert [(reply.error, reply.is_late) for reply in rank.replies()] == [("it is paused: resume it first", False)] * 2
 
 
 def test_a_profiler_of_the_user_s_own_comes_first(rank: Rank) -> None:
