@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import TunableChanged
+from notebook_accel.events import TunableChanged, as_float
 
 
 class Tunable:
@@ -38,7 +38,7 @@ class Tunable:
         given = (("value", value), ("low", low), ("high", high))
         for what, each in given:
             is_number = isinstance(each, (int, float)) and not isinstance(each, bool)
-            if not (each is None and what != "value") and not (is_number and math.isfinite(each or 0)):
+            if not (each is None and what != "value") and not (is_number and math.isfinite(as_float(each or 0))):
                 raise ConfigurationError(f"{what}={each!r} of the tunable {name} is not a finite number")
         if refusal := self.refusal(value):
             raise ConfigurationError(refusal)

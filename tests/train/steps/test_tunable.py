@@ -36,6 +36,7 @@ def test_its_function_gets_each_new_value() -> None:
         (("a b", 1.0, None, None), "use a Python name"),
         (("timeout", 1.0, None, None), "an argument of job.tune"),
         (("lr", float("nan"), None, None), "value=nan of the tunable lr is not a finite number"),
+        (("lr", 10**400, None, None), "value=10+ of the tunable lr is not a finite number"),
         (("lr", True, None, None), "value=True of the tunable lr"),
         (("lr", "1", None, None), "value='1' of the tunable lr"),
         (("lr", 1.0, 2, None), "lr=1 is below its minimum, 2"),

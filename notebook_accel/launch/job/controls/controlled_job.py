@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import as_float
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.controls import control_requests
 from notebook_accel.launch.job.job_state import JobState
@@ -112,6 +113,6 @@ class ControlledJob(JobState):
         if not values:
             raise ConfigurationError("job.tune() changes nothing: give values by name, as in job.tune(lr=0.01)")
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(as_float(value)):
                 raise ConfigurationError(f"{name}={value!r} is not a finite number")
         return control_requests.control(self, self._request_ranks, TUNE, values, timeout).step
