@@ -140,11 +140,12 @@ class Record:
         return time.time() - last_keepalive < _ABANDONED_AFTER
 
     def last_written(self) -> float:
-        """When its journal was last written."""
-        try:
-            return self.journal.stat().st_mtime
-        except OSError:
-            return time.time()
+        """When its process last wrote: to its journal, or, since a job may be silent for long, its keepalive."""
+        found = []
+        for path in (self.journal, self.running):
+            with contextlib.suppress(OSError):
+                found.append(path.stat().st_mtime)
+        return max(found, default=time.time())
 
     def mark_running(self, owner: Owner) -> None:
         """Creates the `running` file, and the one that names the process that runs the job."""

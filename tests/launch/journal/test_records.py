@@ -139,6 +139,14 @@ def test_a_job_ends_with_its_process(
     assert prune() == []
 
 
+def test_a_silent_job_that_was_killed_lasted_until_its_last_sign(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = another(monkeypatch, pid=ended_process())
+    os.utime(record.running, (time.time() + 3600,) * 2)
+    (listed,) = jobs()
+    assert listed.status is Status.LOST
+    assert 3590 < listed.seconds < 3610
+
+
 def test_a_job_outlives_a_step_of_the_clock(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux then tells of another time at which it has started, from which psutil counts."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
