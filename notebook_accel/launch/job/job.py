@@ -15,6 +15,7 @@ from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.launch.job import advice, anatomy
 from notebook_accel.launch.job.controls.controlled_job import ControlledJob
+from notebook_accel.launch.job.controls.short_errors import short_errors
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics import report_log
 
@@ -186,7 +187,7 @@ class Job(ControlledJob):
             error = KeyboardInterrupt(
                 f"the wait for {self.title} was interrupted; the job keeps running: cancel() ends it"
             )
-            self.runner.shorten_traceback(error)
+            self._shorten_traceback(error)
             raise error from None
 
     def result(self, timeout: float | None = None) -> Any:
@@ -199,7 +200,9 @@ class Job(ControlledJob):
             TimeoutError: The job has not ended within `timeout` seconds. It keeps running.
         """
         if not self.wait(timeout):
-            raise TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job keeps running")
+            error = TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job keeps running")
+            self._shorten_traceback(error)
+            raise error
         if self._error is not None:
             raise self._error
         return self._value if self.runner.values is None else self.runner.values()
@@ -231,6 +234,7 @@ class Job(ControlledJob):
         where = [location.of(state, stacks_by_rank.get(index, ())) for index, state in enumerate(self._ranks)]
         return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()})
 
+    @short_errors
     def flamegraph(self, seconds: float = 5.0, rank: int | None = None, *, rate: float = 100.0) -> Flamegraph:
         """Samples where the ranks spend their time in Python, and returns it as a flame graph.
 
@@ -251,6 +255,7 @@ class Job(ControlledJob):
 
         return sampling.sample(self, self._request_ranks, seconds, rank, rate)
 
+    @short_errors
     def profile(self, steps: int = 5, rank: int | None = None, *, timeout: float = 60.0) -> JobProfile:
         """Profiles the next training steps with torch's profiler, and returns what they spend their time on.
 
@@ -272,6 +277,7 @@ class Job(ControlledJob):
 
         return profile_request.profile(self, self._request_ranks, steps, rank, timeout)
 
+    @short_errors
     def collectives(self, rank: int | None = None) -> DataFrame | list[last_collectives.Row]:
         """The last 100 collectives that each rank has begun, one row each, the oldest of a rank first.
 
@@ -294,6 +300,9 @@ class Job(ControlledJob):
 
     def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
         self.runner.request_ranks(request, then)  # that of now, which differs once the ranks have started
+
+    def _shorten_traceback(self, error: BaseException) -> None:
+        self.runner.shorten_traceback(error)
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._result_async().__await__()

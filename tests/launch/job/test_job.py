@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
+from notebook_accel.events import Profiled
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rank_requests import RankRequest, Replies
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import NoView
 from notebook_accel.launch.show.job_views import Views
@@ -24,4 +27,35 @@ def test_an_interrupt_of_the_wait_says_that_the_job_keeps_running(monkeypatch: p
     monkeypatch.setattr(threading.Event, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"train\(\).*keeps running.*cancel\(\)") as raised:
         job.result()
+    assert shortened == [raised.value]
+
+
+def test_what_waits_too_long_shows_no_internal_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job("train", 0, 1)
+    shortened: list[BaseException] = []
+    monkeypatch.setattr(front_end.current, "shorten_traceback", shortened.append)
+    Views(job, NoView)
+    with pytest.raises(TimeoutError, match="still starting") as first:
+        job.result(0)
+    job.runner.request_ranks = lambda request, then: then({0: Profiled(1, error="no step ended", is_late=True)})
+    with pytest.raises(TimeoutError, match="no step ended") as second:
+        job.profile()
+    assert shortened == [first.value, second.value]
+
+
+@pytest.mark.parametrize("method", ["profile", "flamegraph", "collectives", "pause"])
+def test_an_interrupt_of_a_request_to_ranks_says_so(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    job = Job("train", 0, 1)
+    shortened: list[BaseException] = []
+    monkeypatch.setattr(front_end.current, "shorten_traceback", shortened.append)
+    Views(job, NoView)
+
+    def request(request: RankRequest, then: Callable[[Replies], object]) -> None:
+        raise KeyboardInterrupt
+
+    job.runner.request_ranks = request
+    with pytest.raises(
+        KeyboardInterrupt, match=rf"job\.{method}\(\) was interrupted; train\(\) keeps running"
+    ) as raised:
+        getattr(job, method)()
     assert shortened == [raised.value]

@@ -3,4 +3,5 @@
 controlled_job.py   ─ the methods of a `Job`
 control_requests.py ─ asks the ranks, and explains what they refuse
 changes.py          ─ what was done, as text
+short_errors.py     ─ has methods that wait for ranks fail without internal frames
 """

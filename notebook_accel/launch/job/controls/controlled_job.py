@@ -9,6 +9,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import as_float
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.controls import control_requests
+from notebook_accel.launch.job.controls.short_errors import short_errors
 from notebook_accel.launch.job.job_state import JobState
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class ControlledJob(JobState):
         """Asks the ranks, and calls back with their replies, on any thread."""
         raise NotImplementedError
 
+    def _shorten_traceback(self, error: BaseException) -> None:
+        """Makes an exception show without the frames of this package."""
+        raise NotImplementedError
+
+    @short_errors
     def pause(self, *, timeout: float = 60.0) -> int:
         """Pauses training after the current step.
 
@@ -48,6 +54,7 @@ class ControlledJob(JobState):
         """
         return control_requests.control(self, self._request_ranks, PAUSE, timeout=timeout).step
 
+    @short_errors
     def resume(self) -> int:
         """Continues a paused training run.
 
@@ -62,6 +69,7 @@ class ControlledJob(JobState):
         """
         return control_requests.control(self, self._request_ranks, RESUME).step
 
+    @short_errors
     def checkpoint(self, *, timeout: float = 600.0) -> str:
         """Saves a checkpoint after one of the next steps, in the folder that the launch has for them.
 
@@ -79,6 +87,7 @@ class ControlledJob(JobState):
         """
         return control_requests.control(self, self._request_ranks, CHECKPOINT, timeout=timeout).detail
 
+    @short_errors
     def end_after_epoch(self, *, timeout: float = 60.0) -> str:
         """Ends the loop over `Accelerator.epochs` after the current epoch; the function then continues below the loop.
 
@@ -95,6 +104,7 @@ class ControlledJob(JobState):
         """
         return control_requests.control(self, self._request_ranks, END_AFTER_EPOCH, timeout=timeout).detail
 
+    @short_errors
     def tune(self, *, timeout: float = 60.0, **values: float) -> int:
         """Changes values that the training has made tunable, all after the same step: `job.tune(lr=0.01)`.
 
