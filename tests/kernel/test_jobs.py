@@ -229,6 +229,19 @@ def test_awaiting_a_job_that_fails_raises(free: Notebook):
     assert cell.traceback.startswith("RankError: both ranks raised ValueError: bad")
 
 
+def test_interrupting_what_awaits_a_job_takes_effect_while_it_runs(free: Notebook, tmp_path: Path):
+    free.check("job = notebook_launcher(work, num_processes=2, block=False)")
+    cell = free.begin("print('waiting', flush=True)\nawait job")
+    free.read_until(cell, "waiting")
+    free.interrupt()
+    free.finish(cell, timeout=20)
+    assert free.value("job.status.value") == "running"
+    if cell.error == "CancelledError":  # as in ipykernel 7; before, a KeyboardInterrupt ended its event loop
+        assert cell.traceback.startswith("CancelledError: the wait for work() was cancelled; the job keeps running")
+    (tmp_path / "go").touch()
+    assert free.value("job.result(10)") == [0, 10]
+
+
 def test_interrupting_a_wait_leaves_the_job_alone(free: Notebook, tmp_path: Path):
     free.check("job = notebook_launcher(work, num_processes=2, block=False)")
     cell = free.begin("print('waiting', flush=True)\njob.result()")

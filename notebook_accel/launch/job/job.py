@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _MAX_ERROR = 80_000
 """Characters of an error's text that the event `JobEnded` carries."""
+_WAKEUP = 0.5
+"""Seconds between two wakeups of an event loop in which the job is awaited: an interrupt of ipykernel's cancels what a
+cell awaits, but does not wake the loop, so that it would take effect when the job ends."""
 
 
 def no_stacks(then: Callable[[StacksByRank], object]) -> None:
@@ -313,8 +316,16 @@ class Job(ControlledJob):
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             self._callbacks.append(lambda: loop.call_soon_threadsafe(over.set))
-        if not self._over.is_set():
-            await over.wait()
+        try:
+            while not self._over.is_set():
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(over.wait(), _WAKEUP)
+        except asyncio.CancelledError:
+            error = asyncio.CancelledError(
+                f"the wait for {self.title} was cancelled; the job keeps running: cancel() ends it"
+            )
+            self._shorten_traceback(error)
+            raise error from None
         return self.result()
 
     def __repr__(self) -> str:
