@@ -42,7 +42,7 @@ def _values(job: Job, record: Record) -> list[Any] | None:
         returned = sent.get(rank)
         if not isinstance(returned, Returned):
             raise JobLostError(
-                f"{job.title} is done, but only the process that ran it has its result. With detach=True, "
+                f"{job.title} is done, but its result went only to the call that launched it. With detach=True, "
                 "any notebook can get the result."
             )
         try:
