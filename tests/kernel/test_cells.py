@@ -624,12 +624,16 @@ def test_a_dead_rank_is_named_with_the_next_step(cells: Cells):
     cells("precious = [rank]")
     found = cells.fails("if rank: os.kill(os.getpid(), 9)\ndist.barrier()")
     assert "rank 1 of 2 was killed by SIGKILL" in found.error_text
-    assert "%accelerate restart" in found.error_text
+    assert "Rank 1 is gone. `%accelerate restart` starts new ranks" in found.error_text
     assert "precious" in found.error_text
     assert "rank 1 was killed by signal 9" in cells.fails("1").error_text
     assert cells.lines("precious", "--ranks 0") == ["[0] [0]"]
     cells.notebook.check("%accelerate restart")
     assert cells.lines("world_size") == ["[0-1] 2"]
+    cells("import os, torch.distributed as dist\npids = [0, 0]\ndist.all_gather_object(pids, os.getpid())")
+    found = cells.fails("dist.barrier() if rank else [os.kill(pid, 9) for pid in reversed(pids)]")
+    assert "Ranks 0-1 are gone." in found.error_text
+    cells.notebook.check("%accelerate restart")
 
 
 # Interrupts

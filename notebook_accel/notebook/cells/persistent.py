@@ -45,6 +45,10 @@ def _describe_exit(exited: Exited) -> str:
     return f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
 
 
+def _gone(ranks: Collection[int]) -> str:
+    return f"Ranks {spans(ranks)} are" if len(ranks) > 1 else f"Rank {spans(ranks)} is"
+
+
 def _interrupted(text: str) -> KeyboardInterrupt:
     error = KeyboardInterrupt(text)
     front_end.current.shorten_traceback(error)
@@ -250,7 +254,7 @@ class PersistentRanks:
             )
         if self._group.exited:
             return (
-                f"\n\nRank {spans(self._group.exited)} is gone. `%accelerate restart` starts new ranks"
+                f"\n\n{_gone(self._group.exited)} gone. `%accelerate restart` starts new ranks"
                 f"{self.names_lost()}."
             )
         return ""
