@@ -33,7 +33,7 @@ def left_out(count: int, rest: str) -> str:
 def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
     """The last lines of a job with the ranks that are known; see `Job.log`."""
     if rank is not None and rank not in known:
-        raise ConfigurationError(f"log(rank={rank}): the job has the ranks {known[0]} to {known[-1]}")
+        raise ConfigurationError(f"log(rank={rank!r}): the job has the ranks {known[0]} to {known[-1]}")
     if last is not None and (not isinstance(last, int) or last < 1):
         raise ConfigurationError(f"log(last={last!r}): give the number of lines, 1 or more, or None for all lines")
     scan = LogScan(log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
