@@ -193,7 +193,8 @@ class Prepared:
         Returns:
             As `notebook_launcher`.
         """
-        planned = self.planned.noting(other_jobs.notice(self.planned, name))
+        folder = "" if saved is None else saved.checkpoint_dir
+        planned = self.planned.noting(other_jobs.notice(self.planned, name, folder))
         if mode == DETACHED:
             from notebook_accel.launch.driver import detach as detaching
 

@@ -27,31 +27,52 @@ class _OtherJob:
     """Whether this process runs it."""
     place: str
     """Where it was launched."""
+    checkpoint_dir: str
+    """The absolute path of the folder that it saves checkpoints to, if it does."""
 
     def describe(self, name: str, devices: tuple[str, ...]) -> str:
         """The job in a line, and how to stop it, for a launch of the function `name` on `devices`."""
         started = self.start
-        count = f"{started.size} rank{'s' if started.size > 1 else ''}"
-        ran = f"on {count}, for {duration(time.time() - started.at)}"
-        stop = f"attach({started.id!r}).cancel() stops it"
+        ran, stop = self._ran(), self._stop()
         if self.is_own and started.name == name:
             return f"{title(name)} of an earlier launch still runs here {ran}: {stop}"
         shared = sum(device in devices for device in started.devices)
         what = "the CPU" if "cpu" in devices else f"{shared} of these GPUs" if shared > 1 else "the same device"
         return f"{started.title or title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
 
+    def describe_folder(self) -> str:
+        """As `describe`, for a launch that saves its checkpoints where the job does."""
+        called = self.start.title or title(self.start.name)
+        return (
+            f"{called} of {self.place} runs {self._ran()}, and saves its checkpoints in the same folder, "
+            f"{self.checkpoint_dir}, so that each of the two may remove or continue those of the other: "
+            f"{self._stop()}, or pass another folder as checkpoint="
+        )
 
-def notice(planned: Plan, name: str) -> str:
+    def _ran(self) -> str:
+        count = f"{self.start.size} rank{'s' if self.start.size > 1 else ''}"
+        return f"on {count}, for {duration(time.time() - self.start.at)}"
+
+    def _stop(self) -> str:
+        return f"attach({self.start.id!r}).cancel() stops it"
+
+
+def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     """The jobs that a launch of the function `name` competes with, one per line; empty if there are none.
 
     Jobs on the CPU compete if there are more ranks than cores, and a job of the same name in this process is always
-    named: its cell was probably run again.
+    named: its cell was probably run again. So is one that saves its checkpoints in `checkpoint_dir`, an absolute path,
+    unless the launch is one of several that belong together.
     """
     wanted = planned.device_ids
-    found = [job for job in _running() if set(wanted) & set(job.start.devices)]
+    running = list(_running())
+    is_whole = planned.size == planned.world_size
+    rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
+    found = [job for job in running if set(wanted) & set(job.start.devices)]
     if "cpu" in wanted and planned.size + sum(job.start.size for job in found) <= usable():
         found = [job for job in found if job.is_own and job.start.name == name]
-    lines = [job.describe(name, wanted) for job in found[:_MOST]]
+    found = [job for job in found if job not in rivals]
+    lines = [job.describe_folder() for job in rivals] + [job.describe(name, wanted) for job in found[:_MOST]]
     left = len(found) - _MOST
     return "\n".join([*lines, *([f"and {left} other job{'s' if left > 1 else ''}: see jobs()"] if left > 0 else [])])
 
@@ -71,4 +92,5 @@ def _running() -> Iterator[_OtherJob]:
             is_own = head.owner == Owner.this()
             kind = "notebook" if head.origin else "process"
             is_here = head.origin == origin if head.origin else is_own
-            yield _OtherJob(start, is_own, f"{'this' if is_here else 'another'} {kind}")
+            place = f"{'this' if is_here else 'another'} {kind}"
+            yield _OtherJob(start, is_own, place, head.checkpoint_dir)

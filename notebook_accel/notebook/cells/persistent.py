@@ -253,10 +253,7 @@ class PersistentRanks:
                 f"{self.names_lost(self._group.busy)}."
             )
         if self._group.exited:
-            return (
-                f"\n\n{_gone(self._group.exited)} gone. `%accelerate restart` starts new ranks"
-                f"{self.names_lost()}."
-            )
+            return f"\n\n{_gone(self._group.exited)} gone. `%accelerate restart` starts new ranks{self.names_lost()}."
         return ""
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:

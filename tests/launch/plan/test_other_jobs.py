@@ -13,6 +13,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.plan.plan import Plan
@@ -63,6 +64,21 @@ def test_a_job_of_the_same_function_is_named_even_if_there_are_cores_for_both() 
     assert other_jobs.notice(a_plan(1, "cpu"), "train").startswith(
         "train() of an earlier launch still runs here on 1 rank, for "
     )
+
+
+def test_a_job_that_saves_checkpoints_in_the_same_folder_is_named_however_many_cores_there_are() -> None:
+    job = Job("other", 0, 1, devices=["cpu"])
+    saved = SavedLaunch(LaunchConfig(), "/runs/digits", "other", BLOCKING, "", {}, "/")
+    Journal(job, saved=saved).open()
+    named = other_jobs.notice(a_plan(1, "cpu"), "train", "/runs/digits")
+    assert named.startswith("other() of this process runs on 1 rank, for 0.0 s, and saves its checkpoints in the same ")
+    assert (
+        f"folder, /runs/digits, so that each of the two may remove or continue those of the other: attach('{job.id}"
+        in (named)
+    )
+    assert other_jobs.notice(a_plan(1, "cpu"), "train", "/runs/others") == ""
+    together = dataclasses.replace(a_plan(1, "cpu"), config=LaunchConfig(num_nodes=2))
+    assert other_jobs.notice(together, "train", "/runs/digits") == ""
 
 
 def test_a_job_that_has_ended_is_not_named() -> None:
