@@ -36,6 +36,9 @@ def attach(job: str | Job | JobSummary | None = None) -> Job:
         JobLostError: The job's journal cannot be read.
     """
     job_id = job.id if isinstance(job, (Job, JobSummary)) else job
+    if job_id is None and (begun := _unrecorded()) is not None:
+        begun.show()
+        return begun
     try:
         record = records.find(job_id, front_end.current.origin())
     except ConfigurationError:
@@ -55,8 +58,17 @@ def find(job: str | None = None) -> Job:
         ConfigurationError: There is no such job.
         JobLostError: The job's journal can't be read.
     """
+    if job is None and (begun := _unrecorded()) is not None:
+        return begun
     record = records.find(job, front_end.current.origin())
     return _local_jobs.get(record.id) or Follower(record).close()
+
+
+def _unrecorded() -> Job | None:
+    """The last job of this process that runs and is not recorded: it has just begun, or can't be, as on a full disk."""
+    running = [job for job in list(_local_jobs.values()) if not job.status.ended]
+    last = max(running, key=lambda job: job.started, default=None)
+    return None if last is None or any(record.id == last.id for record in records.all_records()) else last
 
 
 def follow(record: Record) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from notebook_accel import attach, jobs, notebook_launcher
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.journal import records
+from notebook_accel.launch.driver.attach import find
+from notebook_accel.launch.journal import records, writing
 
 
 def test_a_job_that_is_not_recorded_is_found_where_it_was_launched(
@@ -37,3 +39,22 @@ def test_a_listed_job_is_found_as_by_its_id(tmp_path: Path, monkeypatch: pytest.
     assert job.result(60) == [4]
     (listed,) = jobs()
     assert attach(listed) is job
+
+
+def test_a_job_that_has_just_begun_comes_before_those_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(records.VARIABLE, str(tmp_path))
+    notebook_launcher(len, ("four",), num_processes=1, in_process=True, name="before")
+    monkeypatch.setattr(writing, "FIRST_WRITE", 3600.0)
+    go = threading.Event()
+    job = notebook_launcher(go.wait, (60,), num_processes=1, in_process=True, block=False, name="begun")
+    try:
+        capsys.readouterr()
+        assert attach() is job
+        assert "begun" in capsys.readouterr().out
+        assert find() is job
+    finally:
+        go.set()
+    assert job.result(60) == [True]
+    assert attach().id == job.id
