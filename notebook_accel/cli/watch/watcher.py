@@ -159,7 +159,8 @@ class Watcher:
         answer = None
         self._is_prompting = True
         with contextlib.suppress(KeyboardInterrupt):
-            answer = self._screen.ask(rank, event)
+            if not self._interrupts:
+                answer = self._screen.ask(rank, event)
         self._is_prompting = False
         self.send([rank], Answer(answer))
 

@@ -103,6 +103,19 @@ def test_an_interrupt_from_the_terminal_ends_all_ranks(tmp_path: Path) -> None:
     assert re.search(r"waits.py on 2 ranks: interrupted, .*\n.*\nrank 0 +stopped.*\nrank 1 +stopped", shown), shown
 
 
+def test_after_an_interrupt_no_other_rank_prompts(tmp_path: Path) -> None:
+    script = tmp_path / "asks.py"
+    script.write_text(
+        "import os, pathlib\npathlib.Path(f'{__file__}.{os.environ[\"RANK\"]}').touch()\n"
+        "while not pathlib.Path(f'{__file__}.{1 - int(os.environ[\"RANK\"])}').exists(): pass\n"
+        "input('really? ')\n"
+    )
+    ended, written = terminal.launch(
+        "--num_processes=2", "--monitor_interval=0.1", script, types=[(r"really\?", "\x03")]
+    )
+    assert ended == 130, written
+
+
 # A rank
 
 
