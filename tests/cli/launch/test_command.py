@@ -38,6 +38,23 @@ def test_one_rank_is_the_script_itself(script: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "__main__|-|-|--num_processes|3\n", "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("size", ["1", "2"])
+def test_a_launch_whose_shell_has_closed_standard_streams_runs(closed: str, size: str, tmp_path: Path) -> None:
+    script = tmp_path / "writes.py"
+    script.write_text(
+        "import os, pathlib, sys\nprint('out')\nprint('err', file=sys.stderr)\nassert sys.stdin.read() == ''\n"
+        "pathlib.Path(__file__).with_name(os.environ.get('RANK', '0')).touch()"
+    )
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", size, "--cpu", str(script)]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("" if ">&-" in closed.replace("2>&-", "") else "out\n" * int(size))
+    assert done.stderr == ("" if "2>&-" in closed else "err\n" * int(size))
+    assert [rank for rank in "01" if (tmp_path / rank).exists()] == list("01"[: int(size)])
+
+
 def test_its_exit_code_is_that_of_the_script(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(7)")
     assert launch("--num_processes=1", tmp_path / "fails.py").returncode == 7
