@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from notebook_accel.cli.exit_codes import DAMAGED
+from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.errors import CheckpointError, did_you_mean
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.train.checkpoints import maintenance, seal
@@ -88,7 +89,7 @@ def verify(context: click.Context, folder: AnyPath, as_json: bool) -> None:
 
 @command.command()
 @_FOLDER
-@click.option("--keep", type=click.IntRange(min=1), required=True, help="How many of the newest valid ones to keep.")
+@click.option("--keep", type=WholeNumber(1), required=True, help="How many of the newest valid ones to keep.")
 @click.option("--dry-run", "--dry_run", is_flag=True, help="Only show what would be removed.")
 @_JSON
 def prune(folder: AnyPath, keep: int, dry_run: bool, as_json: bool) -> None:

@@ -86,6 +86,16 @@ def main() -> None:
     """Runs before a command."""
 
 
+def _show(error: click.ClickException) -> None:
+    """Shows click's error with the same first word as every other one, below the usage of the command."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+    click.echo(f"error: {error.format_message()}", err=True)
+
+
 def run(agent: Agent | None) -> NoReturn:
     """Runs a command, and exits with the code that fits its outcome.
 
@@ -95,7 +105,7 @@ def run(agent: Agent | None) -> NoReturn:
     try:
         code = main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)
     except click.ClickException as error:
-        error.show()
+        _show(error)
         sys.exit(USER_ERROR)
     except NotebookAccelError as error:
         click.echo(f"error: {error}", err=True)

@@ -7,12 +7,13 @@ from dataclasses import asdict
 
 import click
 
+from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.job.job import Job
 
 
 @click.command("jobs")
-@click.option("--last", type=click.IntRange(1), default=20, show_default=True, metavar="N", help="At most N jobs.")
+@click.option("--last", type=WholeNumber(1), default=20, show_default=True, metavar="N", help="At most N jobs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_jobs(last: int, as_json: bool) -> None:
     """List the last jobs of all notebooks, newest first."""
@@ -25,8 +26,8 @@ def list_jobs(last: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("job", metavar="JOB")
-@click.option("--rank", type=click.IntRange(0), metavar="RANK", help="Only this rank's lines, without labels.")
-@click.option("--last", type=click.IntRange(1), default=1000, show_default=True, metavar="N", help="The last N lines.")
+@click.option("--rank", type=WholeNumber(0), metavar="RANK", help="Only this rank's lines, without labels.")
+@click.option("--last", type=WholeNumber(1), default=1000, show_default=True, metavar="N", help="The last N lines.")
 @click.option("--all", "all_lines", is_flag=True, help="All lines that were recorded.")
 def log(job: str, rank: int | None, last: int, all_lines: bool) -> None:
     """Print what the ranks of a notebook's job have written, also while it runs.

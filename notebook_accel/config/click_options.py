@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from notebook_accel.config.kinds import Kind
+
+
+class WholeNumber(click.IntRange):
+    """A whole number that isn't below `min`. Unlike click's message, the one for another value says what to write."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            name = param.opts[0] if param is not None else "the value"
+            why = f"{name} must be a whole number of at least {self.min}, not {value!r}"
+            raise click.UsageError(why, ctx) from None
 
 
 def option(names: Sequence[str], kind: Kind, help: str, *, flag: bool = False, several: bool = False) -> click.Option:

@@ -71,7 +71,7 @@ def test_the_shell_can_complete_commands_and_options() -> None:
     ("raised", "code", "said"),
     [
         (ConfigurationError("not so"), 2, "error: not so\n"),
-        (click.UsageError("not so"), 2, "Error: not so\n"),
+        (click.UsageError("not so"), 2, "error: not so\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
     ],
@@ -87,6 +87,36 @@ def test_an_exit_code_tells_what_went_wrong(
         command_line.run(None)
     assert ended.value.code == code
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("command", ["jobs", "launch"])
+def test_an_interrupt_of_the_imports_is_told_without_a_traceback(command: str) -> None:
+    code = """if True:
+        import sys
+        class Interrupted:
+            def find_spec(self, name, *_):
+                if name == "click":
+                    raise KeyboardInterrupt
+        sys.meta_path.insert(0, Interrupted())
+        from notebook_accel.cli.entry import run
+        run()
+        """
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_mistyped_command_is_told_below_its_usage() -> None:
+    done = subprocess.run([str(PROGRAM), "jobs", "--last", "x"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    usage, _, said = done.stderr.partition("\n\n")
+    assert usage == "Usage: notebook-accel jobs [OPTIONS]\nTry 'notebook-accel jobs --help' for help."
+    assert said == "error: --last must be a whole number of at least 1, not 'x'\n"
+
+
+def test_a_number_that_is_too_small_is_told_like_one_that_is_none() -> None:
+    result = CliRunner().invoke(main, ["log", "--rank", "-1", "4bfa79"])
+    assert result.exit_code == 2
+    assert "--rank must be a whole number of at least 0, not '-1'" in result.output
 
 
 def test_a_damaged_checkpoint_is_an_exit_code_of_the_command_line(

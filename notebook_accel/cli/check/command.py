@@ -12,6 +12,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.check.probes import CHECKS, Finding
+from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.config.environment_variables import FILE_VARIABLE
 
 _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", "red")}
@@ -22,7 +23,7 @@ _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", 
     "--num_processes",
     "--num-processes",
     "ranks",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     help="The number of ranks. Default: one per GPU, or 2.",
 )
 def command(ranks: int | None) -> None:

@@ -74,6 +74,7 @@ def ask(found: Hardware, now: LaunchConfig, given: Mapping[str, Any]) -> dict[st
         question("mixed_precision", f"Mixed precision ({choices})", now.mixed_precision)
     except click.Abort as ended:
         if not isinstance(ended.__context__, EOFError) or sys.stdin.isatty():
+            click.echo()  # after the prompt
             raise  # an interrupt
         raise ConfigurationError(
             "there is no terminal to prompt in: add --yes, and options such as --num_processes 2 to override what is "
@@ -106,14 +107,13 @@ def _ask_for_ranks(
 
 def _ask(key: str, text: str, offered: Any, most: int | None) -> Any:
     """Prompts until the answer is valid; a number may be at most `most`."""
-
-    def checked(answer: Any) -> Any:
+    while True:
+        answer = click.prompt(text, default=offered, type=str)
         try:
-            value = keys.check(key, str(answer), key)
+            value = keys.check(key, answer, key)
+            if most is not None and value > most:
+                raise ConfigurationError(f"{key} must be at most {most}")
         except ConfigurationError as error:
-            raise click.UsageError(str(error)) from None
-        if most is not None and value > most:
-            raise click.UsageError(f"{key} must be at most {most}")
-        return value
-
-    return click.prompt(text, default=offered, value_proc=checked)
+            click.echo(f"error: {error}")
+        else:
+            return value
