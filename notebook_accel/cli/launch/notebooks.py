@@ -34,6 +34,8 @@ class Notebook:
             raise ConfigurationError(f"{path} cannot be read as a notebook: {error}") from error
         if not isinstance(self._content, dict) or self._content.get("nbformat") != 4:
             raise ConfigurationError(f"{path} is not a notebook of format 4: open it in Jupyter, and save it again")
+        if not isinstance(self._content.get("cells"), list):
+            raise ConfigurationError(f"{path} has no list of cells: it is damaged, or not a notebook")
         language = self._content.get("metadata", {}).get("language_info", {}).get("name", "python")
         if language != "python":
             raise ConfigurationError(f"{path} is a notebook in {language}, but only Python cells can be run")

@@ -26,8 +26,8 @@ def count_ranks(config: LaunchConfig, hardware: Hardware, held: Callable[[int], 
     if tpu is None:
         raise HardwareError(
             f"a TPU was requested{source}, but this machine has none. On Colab and Kaggle, choose a TPU as the "
-            "notebook's accelerator. Pass device='cpu' to run on the CPU; to try out code meant for a TPU, install "
-            'notebook-accel[tpu] and set PJRT_DEVICE to "CPU" in the environment.'
+            f"notebook's accelerator. Pass {config.spell('device', 'cpu')} to run on the CPU; to try out code meant "
+            'for a TPU, install notebook-accel[tpu] and set PJRT_DEVICE to "CPU" in the environment.'
         )
     if tpu.unusable:
         raise HardwareError(f"the ranks can't use {tpu}: {tpu.unusable}")

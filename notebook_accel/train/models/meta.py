@@ -44,8 +44,8 @@ def build(name: str, arguments: dict[str, Any] | None = None) -> nn.Module:
 
 
 def _from_module(name: str) -> Callable[..., Any]:
-    module, colon, path = name.partition(":")
-    if not colon:
+    module, _, path = name.partition(":")
+    if not (module and path) or module.startswith("."):
         raise ConfigurationError(
             f"{name} is not a model: write package.module:function_or_class, or a folder with a config.json"
         )

@@ -116,6 +116,8 @@ def test_the_command_gives_bytes_to_programs() -> None:
     ("name", "arguments", "says"),
     [
         ("stack", {}, "write package.module:function_or_class"),
+        (":stack", {}, "write package.module:function_or_class"),
+        (".models:stack", {}, "write package.module:function_or_class"),
         ("tests.cli.models:heap", {}, "has no attribute 'heap'"),
         ("no.such:thing", {}, "cannot be imported"),
         ("tests.cli.models:COUNT", {}, "give a function or class"),

@@ -238,7 +238,11 @@ def test_a_notebook_runs_its_cells_on_every_rank(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("nothing", "cannot be read as a notebook"), ('{"nbformat": 3}', "not a notebook of format 4")],
+    [
+        ("nothing", "cannot be read as a notebook"),
+        ('{"nbformat": 3}', "not a notebook of format 4"),
+        ('{"nbformat": 4}', "no list of cells"),
+    ],
 )
 def test_what_is_no_notebook_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "a.ipynb").write_text(content)
@@ -304,6 +308,11 @@ def test_what_cannot_work_is_refused(train: str, target: str, given: dict[str, A
 def test_devices_that_are_not_there_are_missed(train: str, hardware: Hardware, given: Any, says: str) -> None:
     with pytest.raises(HardwareError, match=says):
         make(train, hardware, **given)
+
+
+def test_a_tpu_that_is_not_there_is_missed_with_the_option_for_the_cpu(train: str) -> None:
+    with pytest.raises(HardwareError, match=r"this machine has none.* Pass --cpu to run on the CPU"):
+        make(train, below={"distributed_type": "XLA"})
 
 
 def test_machines_of_a_cluster_are_left_to_notebooks(train: str) -> None:
