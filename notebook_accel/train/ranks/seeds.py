@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import operator
 import os
 import random
 from collections.abc import Iterable
@@ -26,7 +27,14 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
         seed: The seed.
         device_specific: Whether each rank gets a seed of its own: `seed` plus its number.
         deterministic: Whether torch uses deterministic algorithms from now on, and refuses operations that have none.
+
+    Raises:
+        ConfigurationError: The seed is not a whole number.
     """
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        raise ConfigurationError(f"set_seed(seed={seed!r}): give a whole number, such as 42") from None
     events.emit(Seeded(seed))
     if device_specific:
         seed += PartialState().process_index

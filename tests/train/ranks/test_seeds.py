@@ -23,6 +23,15 @@ def draw() -> tuple[Any, ...]:
     return random.random(), float(np.random.rand()), torch.rand(()).item()
 
 
+def test_a_seed_is_any_whole_number() -> None:
+    set_seed(np.int64(5))
+    first = draw()
+    set_seed(5)
+    assert draw() == first
+    with pytest.raises(ConfigurationError, match=r"set_seed\(seed='x'\): give a whole number"):
+        set_seed("x")
+
+
 @pytest.fixture
 def undeterministic() -> Iterator[None]:
     yield
