@@ -229,6 +229,24 @@ def test_an_interrupt_while_modules_are_imported_for_the_function(notebook: Note
     notebook.check("sys.path.pop(0)")
 
 
+def test_an_interrupt_while_a_launch_is_planned_is_told_without_internal_frames(notebook: Notebook):
+    cell = notebook.run("""
+    import os, signal
+    from notebook_accel import hardware
+    detect = hardware.detect
+    def interrupted(environ):
+        hardware.detect = detect
+        os.kill(os.getpid(), signal.SIGINT)
+        return detect(environ)
+    hardware.detect = interrupted
+    notebook_launcher(join, num_processes=2)
+    """)
+    assert cell.error == "KeyboardInterrupt"
+    assert "the launch was interrupted before it started ranks" in cell.traceback
+    assert "launcher.py" not in cell.traceback
+    assert notebook.value("notebook_launcher(join, num_processes=2)") == [0, 1]
+
+
 def test_the_sigint_handler_of_the_notebook_is_the_same_after_a_launch(notebook: Notebook):
     notebook.check("before = signal.getsignal(signal.SIGINT)\nnotebook_launcher(int, num_processes=1)")
     assert notebook.value("signal.getsignal(signal.SIGINT) is before")

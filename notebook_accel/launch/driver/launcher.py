@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -144,24 +144,37 @@ def notebook_launcher(
     call = check_call(function, args, kwargs)
     check_detach(detach, block)
     check_flag("in_process", in_process)
-    prepared = prepare(settings, in_process=in_process)
-    engine = prepared.engine
-    if detach and not engine.isolated:
-        raise ConfigurationError(
-            f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends with it"
-        )
-    if engine.isolated and prepared.planned.world_size == 1:
-        prepared = prepared.noting(assigned_globals.notice(function))
-    prepared = prepared.calling(run_facts.call(_name(function), *call[1:]))
-    packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
-    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
-    saved = None
-    if settings.checkpoint_dir:
-        from notebook_accel.launch.driver.stored_code import stored_call
+    with _naming_an_interrupt():
+        prepared = prepare(settings, in_process=in_process)
+        engine = prepared.engine
+        if detach and not engine.isolated:
+            raise ConfigurationError(
+                f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends "
+                "with it"
+            )
+        if engine.isolated and prepared.planned.world_size == 1:
+            prepared = prepared.noting(assigned_globals.notice(function))
+        prepared = prepared.calling(run_facts.call(_name(function), *call[1:]))
+        packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
+        mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+        saved = None
+        if settings.checkpoint_dir:
+            from notebook_accel.launch.driver.stored_code import stored_call
 
-        arguments = partial(payload.pack_arguments, *call[1:])
-        saved = stored_call.save(settings, packed, function, _name(function), mode, arguments)
+            arguments = partial(payload.pack_arguments, *call[1:])
+            saved = stored_call.save(settings, packed, function, _name(function), mode, arguments)
     return prepared.start(packed, _name(function), mode, saved)
+
+
+@contextlib.contextmanager
+def _naming_an_interrupt() -> Iterator[None]:
+    """Has an interrupt while a launch is planned say so, without internal frames."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        error = KeyboardInterrupt("the launch was interrupted before it started ranks")
+        front_end.current.shorten_traceback(error)
+        raise error from None
 
 
 @dataclass(frozen=True)
