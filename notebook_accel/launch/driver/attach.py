@@ -61,7 +61,14 @@ def find(job: str | None = None) -> Job:
     if job is None and (begun := _unrecorded()) is not None:
         return begun
     record = records.find(job, front_end.current.origin())
-    return _local_jobs.get(record.id) or Follower(record).close()
+    return _local_jobs.get(record.id) or _read(record).close()
+
+
+def _read(record: Record) -> Follower:
+    try:
+        return Follower(record)
+    except JobLostError as error:
+        raise JobLostError(f"job {record.id} can't be read: {error}") from error
 
 
 def _unrecorded() -> Job | None:
@@ -73,7 +80,7 @@ def _unrecorded() -> Job | None:
 
 def follow(record: Record) -> Job:
     """Shows a job below this cell until it ends, on a thread of its own."""
-    follower = Follower(record)
+    follower = _read(record)
     follower.open()  # at once, above what the cell shows next
     if follower.has_ended:
         follower.run()

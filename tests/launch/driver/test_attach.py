@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from notebook_accel import attach, jobs, notebook_launcher
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver.attach import find
 from notebook_accel.launch.journal import records, writing
 
@@ -58,3 +59,15 @@ def test_a_job_that_has_just_begun_comes_before_those_that_have_ended(
         go.set()
     assert job.result(60) == [True]
     assert attach().id == job.id
+
+
+def test_a_job_whose_journal_is_damaged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(records.VARIABLE, str(tmp_path))
+    job = notebook_launcher(len, ("four",), num_processes=1, in_process=True, block=False)
+    assert job.result(60) == [4]
+    damaged = records.find(job.id, "").path
+    copied = damaged.with_name(damaged.name.replace(job.id, "ffffff"))
+    shutil.copytree(damaged, copied)
+    (copied / "journal.jsonl").write_bytes(b"{")
+    with pytest.raises(JobLostError, match="job ffffff can't be read: its journal has no valid first line"):
+        attach("ffffff")
