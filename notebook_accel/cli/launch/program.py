@@ -44,6 +44,13 @@ def name(target: str, *, is_module: bool) -> str:
     return f"-m {target}" if is_module else path.name + "/" * path.is_dir()
 
 
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigurationError("the working folder has been deleted: change to another one") from None
+
+
 def _find_script(target: str) -> None:
     path = Path(target)
     if path.is_dir():
@@ -57,14 +64,14 @@ def _find_script(target: str) -> None:
     hint = f" Did you mean {path.parent / close}?" if close else ""
     if not hint and "/" not in target and path.suffix not in (".py", ".ipynb"):
         hint = f" For a module write: -m {target}"
-    raise ConfigurationError(f"there is no script {target} (looked in {Path.cwd()}).{hint}")
+    raise ConfigurationError(f"there is no script {target} (looked in {_working_folder()}).{hint}")
 
 
 def _find_module(name: str) -> None:
     first = name.partition(".")[0]
-    if not first or not (PathFinder.find_spec(first, [os.getcwd()]) or find_spec(first)):
+    if not first or not (PathFinder.find_spec(first, [_working_folder()]) or find_spec(first)):
         hint = " Give its name with dots, such as package.train." if "/" in name or name.endswith(".py") else ""
-        raise ConfigurationError(f"there is no module {name} (looked in {Path.cwd()} and on sys.path).{hint}")
+        raise ConfigurationError(f"there is no module {name} (looked in {_working_folder()} and on sys.path).{hint}")
 
 
 def _cells(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:

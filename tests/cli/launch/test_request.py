@@ -310,6 +310,18 @@ def test_devices_that_are_not_there_are_missed(train: str, hardware: Hardware, g
         make(train, hardware, **given)
 
 
+@pytest.mark.parametrize("given", [{}, {"module": True}])
+def test_a_working_folder_that_has_been_deleted_is_told(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(ConfigurationError, match="the working folder has been deleted"):
+        make("train", **given)
+
+
 def test_a_tpu_that_is_not_there_is_missed_with_the_option_for_the_cpu(train: str) -> None:
     with pytest.raises(HardwareError, match=r"this machine has none.* Pass --cpu to run on the CPU"):
         make(train, below={"distributed_type": "XLA"})
