@@ -6,6 +6,7 @@ In the kernel:
     cell_options.py  ─ the options on its line; rank_selection.py: the syntax for selecting ranks
     session.py       ─ this notebook's ranks: started when first needed, restarted, stopped
     persistent.py    ─ one group of ranks: runs one call at a time, and recovers after a failed call
+    rank_losses.py   ─ words what is said of ranks that are stuck or have ended
     free_names.py    ─ finds the names that a cell reads
     variables.py     ─ finds the notebook's variables that the ranks lack, and pickles them
     known_variables.py   ─ what one rank has of them

@@ -12,7 +12,7 @@ from typing import Any
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import AttemptStarted, Exited, Heartbeat, Hello
+from notebook_accel.events import AttemptStarted, Heartbeat, Hello
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
@@ -29,24 +29,14 @@ from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_state, payload
 from notebook_accel.launch.wire.payload import Payload
+from notebook_accel.notebook.cells import rank_losses
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.variable_notices import listed
 from notebook_accel.notebook.cells.variable_transfer import VariableTransfer
 from notebook_accel.notebook.cells.variables import Variables
-from notebook_accel.rank_spans import spans
 
 _KEPT_LINES = 1000
 """How many of a rank's last lines `%accelerate logs` can show."""
-
-
-def _describe_exit(exited: Exited) -> str:
-    if exited.lost:
-        return f"was lost with machine {exited.lost}"
-    return f"was killed by signal {exited.signal}" if exited.signal else f"ended with status {exited.code}"
-
-
-def _gone(ranks: Collection[int]) -> str:
-    return f"Ranks {spans(ranks)} are" if len(ranks) > 1 else f"Rank {spans(ranks)} is"
 
 
 def _interrupted(text: str) -> KeyboardInterrupt:
@@ -139,7 +129,7 @@ class PersistentRanks:
     @property
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, and how each of them ended."""
-        return {rank: _describe_exit(exited) for rank, exited in sorted(self._group.exited.items())}
+        return {rank: rank_losses.how_it_ended(exited) for rank, exited in sorted(self._group.exited.items())}
 
     @property
     def stuck(self) -> set[int]:
@@ -247,13 +237,9 @@ class PersistentRanks:
     def _losses_text(self) -> str:
         """A paragraph on ranks that are stuck or dead; empty if there are none."""
         if self._group.busy:
-            return (
-                f"\n\nRanks {spans(self._group.busy)} do not respond to the request to stop; they may be in C code. "
-                "They can be used again once that code returns. `%accelerate restart` ends them now"
-                f"{self.names_lost(self._group.busy)}."
-            )
+            return "\n\n" + rank_losses.unresponsive(self._group.busy, self.names_lost(self._group.busy))
         if self._group.exited:
-            return f"\n\n{_gone(self._group.exited)} gone. `%accelerate restart` starts new ranks{self.names_lost()}."
+            return "\n\n" + rank_losses.gone(self._group.exited, self.names_lost())
         return ""
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:
@@ -310,14 +296,9 @@ class PersistentRanks:
             raise LaunchError(f"the ranks are gone: {self.lost}\nRun `%accelerate restart` to start new ones.")
         for rank, how in self.dead.items():
             if rank in members:
-                others = spans(set(self.members) - self.dead.keys())
-                rescue = f" (`%%accelerate --ranks {others}` still runs on the others)" if others else ""
-                raise LaunchError(f"rank {rank} {how}: `%accelerate restart` starts new ranks{rescue}.")
+                raise LaunchError(rank_losses.dead(rank, how, set(self.members) - self.dead.keys()))
         if self._group.busy & set(members):
-            raise LaunchError(
-                f"ranks {spans(self._group.busy)} are still busy with a cell that was stopped: try again later, or "
-                f"end them with `%accelerate restart`{self.names_lost(self._group.busy)}."
-            )
+            raise LaunchError(rank_losses.still_busy(self._group.busy, self.names_lost(self._group.busy)))
         if self._may_be_broken and not self.dead and not self._group.busy:
             self._repair_group()
 
