@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def spans(ranks: Iterable[int]) -> str:
@@ -14,3 +14,8 @@ def spans(ranks: Iterable[int]) -> str:
         else:
             runs.append([rank, rank])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def named(ranks: Collection[int]) -> str:
+    """`rank 5` for 5, and `ranks 0-2,5` for 0, 1, 2 and 5."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"

@@ -25,7 +25,7 @@ from notebook_accel.panel.logs import log_requests
 from notebook_accel.panel.logs.log_requests import LogRequests
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import Bar, Head, Rank, State
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
 """The commands that `StateMaker.request` handles."""
@@ -257,10 +257,7 @@ def _note(job: Job) -> str:
     """A notice for the user about the whole job."""
     left = [state.rank for state in job.ranks if not state.phase.ended]
     if job.stopping == 1 and left and not job.status.ended:
-        return (
-            f"Waiting up to {GRACE:g} s for rank{'s' if len(left) > 1 else ''} {spans(left)} to end by themselves; "
-            "click again to kill now."
-        )
+        return f"Waiting up to {GRACE:g} s for {named(left)} to end by themselves; click again to kill now."
     explained = location.explain(job) or " ".join(usage_text.warnings(job)[:1] if _is_grid(job) else ())
     if not explained and (job.status.ended or not _is_grid(job)):
         explained = " ".join(f"{sentence}." for sentence in job.advice[:1])

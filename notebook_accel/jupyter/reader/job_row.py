@@ -13,7 +13,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metrics.job_charts import Drawing
 from notebook_accel.launch.job.text import clock, duration, percent, shortened, value
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 POINTS = 60
 """The most points of a sparkline."""
@@ -121,7 +121,7 @@ def _devices(job: Job) -> dict[str, str]:
         if job.devices and not state.phase.ended:
             ranks.setdefault(job.devices[index % len(job.devices)], []).append(state.rank)
     title = shortened(job.title, _TEXT_LIMIT)
-    return {device: f"{title}: rank{'s' if len(there) > 1 else ''} {spans(there)}" for device, there in ranks.items()}
+    return {device: f"{title}: {named(there)}" for device, there in ranks.items()}
 
 
 def _began(at: float) -> str:

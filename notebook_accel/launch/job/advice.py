@@ -12,7 +12,7 @@ from statistics import median
 
 from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.launch.job.text import percent, shortened
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 _LEAST_STEPS = 8
 _LEAST_SECONDS = 0.2
@@ -102,7 +102,7 @@ def _slow_rank(times: ByRank) -> Iterator[str]:
     line = _at({slowest: times[slowest]}, part)
     yield (
         f"rank {slowest} is {percent(behind / usual)} slower than the {'median' if len(others) > 1 else 'other rank'}, "
-        f"mostly in {_NAMES.get(part, part)}{line}; rank{'s' if len(others) > 1 else ''} {spans(others)} "
+        f"mostly in {_NAMES.get(part, part)}{line}; {named(others)} "
         f"wait{'' if len(others) > 1 else 's'} for it in gradient synchronization, {1000 * waits:.1f} ms a step"
     )
 

@@ -12,7 +12,7 @@ from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_t
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.resources import memory_text, usage_text
 from notebook_accel.launch.job.text import blocks, duration, percent, size, value
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named, spans
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState, Restart
@@ -40,7 +40,7 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
         )
         lines += _grid(job)
     for ranks, stack in location.stalled_stacks(job)[:_MAX_STACKS]:
-        lines += [f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}:", *stack.splitlines()]
+        lines += [f"{named(ranks)}:", *stack.splitlines()]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import duration, percent, shortened, value
 from notebook_accel.notebook.views.charts import chart_axes, static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 _RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
 _WIDE_RANK = "8em"
@@ -289,7 +289,7 @@ def _stacks(job: Job) -> str:
     found = location.stalled_stacks(job)
     drawn = ""
     for ranks, stack in found[:_MOST_STACKS]:
-        drawn += element("div", element("b", f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"), "margin:4px 0 0")
+        drawn += element("div", element("b", named(ranks)), "margin:4px 0 0")
         drawn += element("div", text(stack, _LONGEST_STACK), "font-family:monospace;white-space:pre;overflow:auto")
     if len(found) > _MOST_STACKS:
         drawn += element("div", f"and {len(found) - _MOST_STACKS} others", "margin:4px 0 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from notebook_accel.events import Collective
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 DEFAULT_GROUP = "default_pg"
 _SAME_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced", "_broadcast_oop"}
@@ -48,7 +48,7 @@ def _of_group(recorded: Mapping[int, Sequence[Collective]], group: str) -> str:
     if late and number > 1:
         entry = next(iter(present.values()))
         has = "have" if len(late) > 1 else "has"
-        return f"{_who(late)} {has} not called {_name(entry)}, which {_who([*present])} wait{_s(present)} in{where}"
+        return f"{named(late)} {has} not called {_name(entry)}, which {named([*present])} wait{_s(present)} in{where}"
     return ""
 
 
@@ -57,7 +57,7 @@ def _different(kinds: list[list[int]], present: Mapping[int, Collective]) -> str
     clauses: list[str] = []
     for position, ranks in enumerate(kinds):
         is_rest = position == len(kinds) - 1 and len(ranks) > 1
-        who = "the others" if is_rest else _who(ranks)
+        who = "the others" if is_rest else named(ranks)
         verb = "" if clauses else (" are" if len(ranks) > 1 else " is")
         clauses.append(f"{who}{verb} in {_name(present[ranks[0]])}")
     return ", ".join(clauses)
@@ -73,10 +73,6 @@ def _size(count: int) -> str:
         if count >= factor:
             return f"{count / factor:.3g} {unit}"
     return f"{count} B"
-
-
-def _who(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"
 
 
 def _s(ranks: Mapping[int, object]) -> str:

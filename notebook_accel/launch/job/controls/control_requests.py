@@ -10,7 +10,7 @@ from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RE
 from notebook_accel.launch.job import rank_requests
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.rank_requests import Answers, RequestRanks
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 _LONGEST = 3600.0
 _WORDS = {
@@ -81,11 +81,7 @@ def _reasons(refused: Mapping[int, str]) -> str:
         by_error.setdefault(error, []).append(rank)
     if len(by_error) == 1:
         return next(iter(by_error))
-    return "; ".join(f"{_who(ranks)}: {error}" for error, ranks in by_error.items())
-
-
-def _who(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"
+    return "; ".join(f"{named(ranks)}: {error}" for error, ranks in by_error.items())
 
 
 def _late(job: JobState, action: str, timeout: float, found: Answers) -> Exception:
@@ -93,4 +89,6 @@ def _late(job: JobState, action: str, timeout: float, found: Answers) -> Excepti
         return rank_requests.ended(job, _cause(action))
     if not found.missing:
         return ConfigurationError(f"{job.title} can't {_WORDS[action]}: none of its ranks runs a function now")
-    return TimeoutError(f"{_who(found.missing)} of {job.title} did not get there within {timeout:g} s. {_LATE[action]}")
+    return TimeoutError(
+        f"{named(found.missing)} of {job.title} did not get there within {timeout:g} s. {_LATE[action]}"
+    )

@@ -11,7 +11,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Sampled
 from notebook_accel.launch.job.flamegraphs import call_tree, flamegraph_html, speedscope
 from notebook_accel.launch.job.flamegraphs.call_tree import Call
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 _LEAST_SHARE = 0.05
 """The share of the time below which a call is not in the text."""
@@ -70,10 +70,9 @@ class Flamegraph:
         return call_tree.build(self.samples.values())
 
     def _head(self) -> str:
-        ranks = spans(list(self.samples))
         seconds = max((sampled.seconds for sampled in self.samples.values()), default=0.0)
         count = sum(sampled.samples for sampled in self.samples.values())
-        return f"{self._title} on rank{'s' if len(self.samples) > 1 else ''} {ranks}: {seconds:.1f} s, {count} samples"
+        return f"{self._title} on {named(self.samples)}: {seconds:.1f} s, {count} samples"
 
     def _notes(self) -> list[str]:
         notes = []
@@ -82,7 +81,7 @@ class Flamegraph:
             notes.append(f"none of your code ran for {idle:.1f} s of this, summed over the ranks")
         if self._missing:
             notes.append(
-                f"rank{'s' if len(self._missing) > 1 else ''} {spans(self._missing)} did not report: Python can't run "
+                f"{named(self._missing)} did not report: Python can't run "
                 "there, probably because C code holds the GIL; job.stacks() shows where"
             )
         return notes

@@ -10,7 +10,7 @@ from notebook_accel.launch.job import rank_requests
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.profiles.job_profile import JobProfile
 from notebook_accel.launch.job.rank_requests import RequestRanks
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 
 MOST_STEPS = 1000
 _LONGEST = 3600.0
@@ -37,9 +37,11 @@ def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | 
     profiled = {each: event for each, event in replies.items() if not event.error}
     silent = [state.rank for state in job.ranks if rank in (None, state.rank) and state.rank not in replies]
     gone = [each for each in silent if each not in found.missing]
-    notes = [f"{_who(each)} did not reply" for each in [found.missing] if each]
-    notes += [f"{_who(each)} ended before {'it' if len(each) == 1 else 'they'} sent a trace" for each in [gone] if each]
-    notes += [f"{_who(each)} sent no trace: {error}" for error, each in _by_error(replies).items()]
+    notes = [f"{named(each)} did not reply" for each in [found.missing] if each]
+    notes += [
+        f"{named(each)} ended before {'it' if len(each) == 1 else 'they'} sent a trace" for each in [gone] if each
+    ]
+    notes += [f"{named(each)} sent no trace: {error}" for error, each in _by_error(replies).items()]
     if not profiled:
         is_late = any(event.is_late for event in replies.values())
         raise _no_trace(job, notes, is_late=is_late)
@@ -66,7 +68,3 @@ def _by_error(replies: Mapping[int, Profiled]) -> dict[str, list[int]]:
         if reply.error:
             found.setdefault(reply.error, []).append(rank)
     return found
-
-
-def _who(ranks: list[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"
