@@ -366,7 +366,8 @@ class Notebook:
 
         Those write to the server's log, a file without a name; a rank writes to a pipe.
         """
-        return [process for process in self.processes() if not _output(process).endswith("(deleted)")]
+        found = [process for process in self.processes() if not _output(process).endswith("(deleted)")]
+        return [process for process in found if _lives(process)]
 
     def servers(self) -> list[psutil.Process]:
         """The servers, their stores and their spare forks."""
@@ -403,3 +404,11 @@ def _output(process: psutil.Process) -> str:
         return os.readlink(f"/proc/{process.pid}/fd/1")
     except OSError:
         return ""
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it has not begun to end: it then loses its memory first, and after that the files that it is known by."""
+    try:
+        return bool(Path(f"/proc/{process.pid}/environ").read_bytes())
+    except OSError:
+        return False
