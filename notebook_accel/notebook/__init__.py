@@ -12,10 +12,8 @@ Imports run downwards: magics, cells, ipython and marimo_front_end, views.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import importlib
 import os
-from functools import partial
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
@@ -50,9 +48,8 @@ def attach(shell: InteractiveShell) -> None:
     shell.events.register("post_run_cell", lambda *_: preloader.current.update())
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
-    context = contextvars.copy_context()  # contains the cell's header, which identifies the sender
     with contextlib.suppress(LaunchError):  # which the launch is to raise
-        threads.start(partial(context.run, _warm_up), "notebook-accel-ready")
+        threads.start(_warm_up, "notebook-accel-ready")
 
 
 def _warm_up() -> None:

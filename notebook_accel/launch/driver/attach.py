@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
-import threading
 import weakref
 
 from notebook_accel.errors import ConfigurationError, JobLostError
@@ -13,6 +11,7 @@ from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.recorded.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import threads
 
 _local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 """The jobs that this process runs, by id; `attach` returns the same object."""
@@ -85,8 +84,7 @@ def follow(record: Record) -> Job:
     if follower.has_ended:
         follower.run()
     else:
-        run = contextvars.copy_context().run  # keeps what is printed in this cell
-        threading.Thread(target=run, args=(follower.run,), name=f"follow {follower.job.name}", daemon=True).start()
+        threads.start(follower.run, f"follow {follower.job.name}")
     return follower.job
 
 

@@ -217,7 +217,8 @@ class Launch:
         elif self.requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         else:
-            job.finish(Status.INTERRUPTED, error=_interrupted(job))
+            text = f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended"
+            job.finish(Status.INTERRUPTED, error=front_end.interrupted(text))
 
     def _error(self, attempt: AttemptOutcome) -> Exception:
         return rank_error.error(self.job.ranks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size)
@@ -230,9 +231,3 @@ def _nothing_saved(job: Job, config: LaunchConfig) -> str:
         f"loop over Accelerator.epochs, so nothing is saved to {config.checkpoint_dir}. If it trains, write `for epoch "
         f"in accelerator.epochs(10):`; otherwise, {'remove the setting' if source else 'leave out checkpoint='}"
     )
-
-
-def _interrupted(job: Job) -> KeyboardInterrupt:
-    error = KeyboardInterrupt(f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended")
-    front_end.current.shorten_traceback(error)
-    return error

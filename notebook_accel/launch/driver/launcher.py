@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -172,9 +171,7 @@ def _naming_an_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        error = KeyboardInterrupt("the launch was interrupted before it started ranks")
-        front_end.current.shorten_traceback(error)
-        raise error from None
+        raise front_end.interrupted("the launch was interrupted before it started ranks") from None
 
 
 @dataclass(frozen=True)
@@ -231,9 +228,8 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 
 
 def _in_background(launch: Launch) -> Job:
-    context = contextvars.copy_context()  # prints below the cell that started the job
     try:
-        threads.start(partial(context.run, _run, launch), f"launch {launch.job.name}")
+        threads.start(partial(_run, launch), f"launch {launch.job.name}")
     except LaunchError:
         launch.close()
         raise

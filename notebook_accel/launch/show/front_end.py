@@ -214,3 +214,10 @@ def use(front_end: FrontEnd) -> None:
     """Makes this the front end of the process."""
     global current  # one process has one front end
     current = front_end
+
+
+def interrupted(text: str) -> KeyboardInterrupt:
+    """An interrupt with this text, which shows without the frames of this package."""
+    error = KeyboardInterrupt(text)
+    current.shorten_traceback(error)
+    return error

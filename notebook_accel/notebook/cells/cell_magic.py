@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextvars
 import keyword
 import re
 from collections.abc import Sequence
@@ -107,9 +106,8 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
             run()
         run.job.result()
         return None
-    context = contextvars.copy_context()  # prints below the cell that started the job
     try:
-        threads.start(partial(context.run, _run_in_background, run), f"accelerate {run.job.name}")
+        threads.start(partial(_run_in_background, run), f"accelerate {run.job.name}")
     except LaunchError:
         run.give_up()
         raise

@@ -39,12 +39,6 @@ _KEPT_LINES = 1000
 """How many of a rank's last lines `%accelerate logs` can show."""
 
 
-def _interrupted(text: str) -> KeyboardInterrupt:
-    error = KeyboardInterrupt(text)
-    front_end.current.shorten_traceback(error)
-    return error
-
-
 @dataclass
 class RankStatus:
     """The state of one rank, for the status of `%accelerate`."""
@@ -109,7 +103,7 @@ class PersistentRanks:
             self.call_on_ranks(worker.begin, state=state)
         except KeyboardInterrupt:
             self._group.close()
-            raise _interrupted(
+            raise front_end.interrupted(
                 "the ranks were interrupted while they started, and have ended; the next cell on every rank starts "
                 "new ones"
             ) from None
@@ -223,8 +217,8 @@ class PersistentRanks:
         elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
-            error = _interrupted(f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}")
-            job.finish(Status.INTERRUPTED, error=error)
+            text = f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}"
+            job.finish(Status.INTERRUPTED, error=front_end.interrupted(text))
         else:
             states = [job.ranks[rank] for rank in members]
             raised = rank_error.error(states, oom_killed=attempt.oom_killed, world_size=self.size)

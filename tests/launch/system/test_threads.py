@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 
 import pytest
@@ -14,6 +15,24 @@ def test_a_thread_runs() -> None:
     has_run = threading.Event()
     threads.start(has_run.set, "test")
     assert has_run.wait(30)
+
+
+def test_a_thread_has_the_context_of_who_starts_it() -> None:
+    cell: contextvars.ContextVar[str] = contextvars.ContextVar("cell", default="none")
+    found: list[str] = []
+    has_run = threading.Event()
+
+    def run() -> None:
+        found.append(cell.get())
+        has_run.set()
+
+    def start() -> None:
+        cell.set("In[3]")
+        threads.start(run, "test")
+
+    contextvars.copy_context().run(start)
+    assert has_run.wait(30)
+    assert found == ["In[3]"]
 
 
 def test_a_thread_that_is_refused_is_told_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
