@@ -144,9 +144,11 @@ def test_the_steps_of_all_machines_are_profiled_on_one_time_axis(notebook: Noteb
             time.sleep(0.05)
     """)
     notebook.check("job = notebook_launcher(train, block=False)")
-    shown = notebook.check("found = job.profile(4); found")
+    # Each rank records its own next steps from when the request has come; enough of them that some are the same on all,
+    # though a busy machine's ranks begin a quarter of a second later.
+    shown = notebook.check("found = job.profile(40); found")
     assert shown.value is not None
-    assert shown.value.startswith("train() on ranks 0-3: 4 steps, ")
+    assert shown.value.startswith("train() on ranks 0-3: 40 steps, ")
     assert "the ranks are on several machines, so their clocks are aligned to about a millisecond" in shown.value
     notebook.check(f"found.save({str(tmp_path)!r})")
     with gzip.open(tmp_path / "merged.json.gz", "rt") as file:

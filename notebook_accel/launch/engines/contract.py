@@ -20,10 +20,11 @@ from notebook_accel.launch.wire.stream import Channel
 
 
 class Ports:
-    """Ports of the loopback interface, reserved from `take` to `close` for servers that ranks may start.
+    """Ports of this machine, reserved from `take` to `close` for servers that ranks may start.
 
     A socket bound with SO_REUSEPORT, which never listens, holds each port. Only a server of the same user that sets
-    this option too, as gRPC's do, can bind the port.
+    this option too, as gRPC's do, can bind the port. It holds the port on all addresses, because gRPC's servers bind
+    it on all: one that is free on 127.0.0.1 alone may be taken on ::1.
     """
 
     def __init__(self) -> None:
@@ -31,10 +32,13 @@ class Ports:
 
     def take(self) -> int:
         """Reserves a free port."""
-        holder = socket.socket(socket.AF_INET)
+        of_both = socket.has_dualstack_ipv6()
+        holder = socket.socket(socket.AF_INET6 if of_both else socket.AF_INET)
         self._holders.append(holder)
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        holder.bind(("127.0.0.1", 0))
+        if of_both:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.bind(("", 0))
         return int(holder.getsockname()[1])
 
     def close(self) -> None:

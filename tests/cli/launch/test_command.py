@@ -42,8 +42,9 @@ def test_one_rank_is_the_script_itself(script: Path) -> None:
 @pytest.mark.parametrize("size", ["1", "2"])
 def test_a_launch_whose_shell_has_closed_standard_streams_runs(closed: str, size: str, tmp_path: Path) -> None:
     script = tmp_path / "writes.py"
+    # Ranks write where they like, so a line is to be one write; `print` makes two of it where output has no buffer.
     script.write_text(
-        "import os, pathlib, sys\nprint('out')\nprint('err', file=sys.stderr)\nassert sys.stdin.read() == ''\n"
+        "import os, pathlib, sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\nassert sys.stdin.read() == ''\n"
         "pathlib.Path(__file__).with_name(os.environ.get('RANK', '0')).touch()"
     )
     command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", size, "--cpu", str(script)]

@@ -29,11 +29,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_frameworks, "is_installed", lambda package: True)
 
 
-def listen(port: int, *, shared: bool) -> socket.socket:
-    server = socket.socket()
+def listen(port: int, *, shared: bool, address: str = "127.0.0.1") -> socket.socket:
+    server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
-        server.bind(("127.0.0.1", port))
+        server.bind((address, port))
         server.listen()
     except OSError:
         server.close()
@@ -54,6 +54,17 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_no_other() -> None:
         pass
     ports.close()
     listen(other, shared=False).close()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.2", "::", "::1"])
+def test_a_port_is_held_on_all_addresses_since_servers_of_grpc_bind_it_on_all(address: str, ports: Ports) -> None:
+    if ":" in address and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    port = ports.take()
+    with pytest.raises(OSError, match=r".") as refused:
+        listen(port, shared=False, address=address)
+    assert refused.value.errno == errno.EADDRINUSE
+    listen(port, shared=True, address=address).close()
 
 
 @pytest.mark.usefixtures("installed")
