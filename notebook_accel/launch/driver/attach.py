@@ -34,20 +34,12 @@ def attach(job: str | Job | JobSummary | None = None) -> Job:
         ConfigurationError: There is no such job, or NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         JobLostError: The job's journal cannot be read.
     """
-    job_id = job.id if isinstance(job, (Job, JobSummary)) else job
-    if job_id is None and (begun := _unrecorded()) is not None:
-        begun.show()
-        return begun
-    try:
-        record = records.find(job_id, front_end.current.origin())
-    except ConfigurationError:
-        local = _local_jobs.get(job_id or "")
-        if local is None:
-            raise
-        local.show()  # a job of this process that can't be recorded, such as on a full disk
-        return local
-    followed = follow(record)
-    return _local_jobs.get(record.id, followed)
+    chosen = _choose(job.id if isinstance(job, (Job, JobSummary)) else job)
+    if isinstance(chosen, Job):
+        chosen.show()
+        return chosen
+    followed = follow(chosen)
+    return _local_jobs.get(chosen.id, followed)
 
 
 def find(job: str | None = None) -> Job:
@@ -57,10 +49,22 @@ def find(job: str | None = None) -> Job:
         ConfigurationError: There is no such job.
         JobLostError: The job's journal can't be read.
     """
-    if job is None and (begun := _unrecorded()) is not None:
+    chosen = _choose(job)
+    if isinstance(chosen, Job):
+        return chosen
+    return _local_jobs.get(chosen.id) or _read(chosen).close()
+
+
+def _choose(job_id: str | None) -> Job | Record:
+    """Finds the record of a job; returns the job itself if it is of this process and not recorded."""
+    if job_id is None and (begun := _unrecorded()) is not None:
         return begun
-    record = records.find(job, front_end.current.origin())
-    return _local_jobs.get(record.id) or _read(record).close()
+    try:
+        return records.find(job_id, front_end.current.origin())
+    except ConfigurationError:
+        if (local := _local_jobs.get(job_id or "")) is None:
+            raise
+        return local  # it can't be recorded, such as on a full disk
 
 
 def _read(record: Record) -> Follower:

@@ -26,7 +26,7 @@ def test_a_job_that_is_not_recorded_is_found_where_it_was_launched(
     capsys.readouterr()
     assert attach(job) is job
     assert "counted" in capsys.readouterr().out
-    assert attach(job.id) is job
+    assert attach(job.id) is find(job.id) is job
     with pytest.raises(ConfigurationError):
         attach("another")
     last: Any = "10"
