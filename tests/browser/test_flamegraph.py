@@ -9,12 +9,13 @@ from tests.browser.page import Page
 from tests.browser.test_looks import is_accessible
 
 NAMED = "[title*='work, In[']"
+# Each rank is always on one line, so that there are two boxes however the machine shares out its time.
 WORK = """
 def work():
-    while not os.path.exists("the end"):
-        for _ in range(100):
-            sum(range(10_000))
-        time.sleep(0.05)
+    if os.environ["RANK"] == "0":
+        while not os.path.exists("the end"): time.sleep(0.05)
+    else:
+        while not os.path.exists("the end"): time.sleep(0.05)
 """
 
 
