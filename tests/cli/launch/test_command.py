@@ -44,8 +44,8 @@ def test_a_launch_whose_shell_has_closed_standard_streams_runs(closed: str, size
     script = tmp_path / "writes.py"
     # Ranks write where they like, so a line is to be one write; `print` makes two of it where output has no buffer.
     script.write_text(
-        "import os, pathlib, sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\nassert sys.stdin.read() == ''\n"
-        "pathlib.Path(__file__).with_name(os.environ.get('RANK', '0')).touch()"
+        "import os, pathlib, sys\nsys.stdout.write('out\\n')\nsys.stderr.write('err\\n')\n"
+        "assert sys.stdin.read() == ''\npathlib.Path(__file__).with_name(os.environ.get('RANK', '0')).touch()"
     )
     command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", size, "--cpu", str(script)]
     shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *command]
