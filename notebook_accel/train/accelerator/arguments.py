@@ -1,4 +1,7 @@
-"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same option."""
+"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same option.
+
+An option without effect that Accelerate takes is a warning rather than an error, so that code written for it runs.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +78,10 @@ def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] 
     if folder is not None and chosen.project_dir is None:
         chosen.set_directories(os.fspath(folder))
     elif folder is not None and os.fspath(folder) != chosen.project_dir:
-        raise ConfigurationError(
-            f"project_dir={os.fspath(folder)!r} contradicts project_config, whose project_dir is "
-            f"{chosen.project_dir!r}: give one of them"
-        )
+        _log.warning(
+            "project_dir=%r has no effect: project_config comes first, and its project_dir is %r.",
+            os.fspath(folder), chosen.project_dir,
+        )  # fmt: skip
     return chosen
 
 
@@ -121,10 +124,17 @@ def warn_of_no_compiler(given: TorchDynamoPlugin | None, settled: TorchDynamoPlu
     if given is None or given.backend is not None or settled.chosen or not given.given():
         return
     options = ", ".join(f"{name}={getattr(given, name)!r}" for name in given.given())
-    _log.warning(  # not an error, since Accelerate runs such code, without compiling
+    _log.warning(
         "TorchDynamoPlugin(%s) has no effect without a backend, so models are not compiled. To compile them, add "
         "backend='inductor'.", options,
     )  # fmt: skip
+
+
+def warn_of_other_precision(handlers: Handlers, mode: str) -> None:
+    """Warns of options for another mixed precision than `mode`, which scripts that take it as an argument pass too."""
+    for kind, needed in ((GradScalerKwargs, "fp16"), (AORecipeKwargs, "fp8")):
+        if mode != needed and handlers.get(kind) is not None:
+            _log.warning("%s has no effect with mixed_precision=%r: only %s uses it.", kind.__name__, mode, needed)
 
 
 def fp8(options: AORecipeKwargs | None, fsdp: FullyShardedDataParallelPlugin | None) -> AORecipeKwargs | None:

@@ -111,6 +111,7 @@ class AcceleratorBase(RankAware):
                 self.parallelism_config.fit(self.num_processes, has_fsdp_plugin=self.state.fsdp_plugin is not None)
             self.strategy = choose(self.state.partial, _strategy_settings(self.state, handlers))
         arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
+        arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
         self.state.distributed_type = self.strategy.distributed_type
         self.gradient_state = GradientState(accumulation)
         self.device_placement = device_placement

@@ -187,10 +187,10 @@ class Checkpoints:
                 )
             return Path(output_dir).expanduser()
         if output_dir is not None:
-            raise ConfigurationError(
-                f"output_dir={str(output_dir)!r} has no effect with automatic_checkpoint_naming=True, which writes to "
-                f"{self._folder()}: leave one of them out"
-            )
+            _log.warning(  # not an error, since Accelerate saves, and the first save may come after hours
+                "output_dir=%r has no effect with automatic_checkpoint_naming=True, which writes to %s: leave one of "
+                "them out.", str(output_dir), self._folder(),
+            )  # fmt: skip
         target = self._folder() / f"checkpoint_{self._project.iteration}"
         if target.exists():
             raise ConfigurationError(

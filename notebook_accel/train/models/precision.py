@@ -23,7 +23,7 @@ class Precision:
     """The mixed precision of an `Accelerator`.
 
     Raises:
-        ConfigurationError: This kind of device does not support it, or an option has no effect with it.
+        ConfigurationError: This kind of device does not support it.
         HardwareError: This GPU does not support it.
     """
 
@@ -37,12 +37,6 @@ class Precision:
         fp8: AORecipeKwargs | None = None,
     ) -> None:
         _check(mode, device)
-        if scaler is not None and mode != "fp16":
-            raise ConfigurationError(
-                f"GradScalerKwargs has no effect with mixed_precision={mode!r}: only the gradients of fp16 need scaling"
-            )
-        if fp8 is not None and mode != "fp8":
-            raise ConfigurationError(f"AORecipeKwargs has no effect with mixed_precision={mode!r}")
         self.mode = mode
         self.device_type = device.type
         self.autocast_options = autocast or AutocastKwargs()

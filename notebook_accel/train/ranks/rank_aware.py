@@ -78,16 +78,19 @@ class RankAware(ABC):
         return _only_if(lambda: self.is_last_process, function)
 
     def on_process(self, function: Any = None, process_index: int | None = None) -> Any:
-        """Makes a function run on one rank only: `@accelerator.on_process(process_index=2)`."""
+        """Makes a function run on one rank only: `@accelerator.on_process(process_index=2)`.
+
+        A single rank runs it whatever the number, as in Accelerate.
+        """
         if function is None:
             return functools.partial(self.on_process, process_index=process_index)
-        return _only_if(lambda: self.process_index == process_index, function)
+        return _only_if(lambda: not self.use_distributed or self.process_index == process_index, function)
 
     def on_local_process(self, function: Any = None, local_process_index: int | None = None) -> Any:
-        """Makes a function run on one rank of each node only."""
+        """Makes a function run on one rank of each node only; a single rank runs it whatever the number."""
         if function is None:
             return functools.partial(self.on_local_process, local_process_index=local_process_index)
-        return _only_if(lambda: self.local_process_index == local_process_index, function)
+        return _only_if(lambda: not self.use_distributed or self.local_process_index == local_process_index, function)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:

@@ -326,6 +326,17 @@ def test_a_project_that_cannot_work_is_refused(name: str) -> None:
         Accelerator(cpu=True, project_config=ProjectConfiguration(**options)).save_state()
 
 
+def test_a_folder_given_to_a_numbered_save_is_said_to_have_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    accelerator = Accelerator(project_config=ProjectConfiguration(str(tmp_path), automatic_checkpoint_naming=True))
+    saved = accelerator.save_state(str(tmp_path / "elsewhere"))
+    assert saved == str(tmp_path / "checkpoints" / "checkpoint_0")
+    assert not (tmp_path / "elsewhere").exists()
+    assert "output_dir=" in caplog.text
+    assert "has no effect with automatic_checkpoint_naming=True" in caplog.text
+
+
 def test_a_limit_without_counting_is_said_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     Accelerator(cpu=True, project_config=ProjectConfiguration(total_limit=3))
     assert "total_limit=3 has no effect without automatic_checkpoint_naming=True" in caplog.text
@@ -350,11 +361,6 @@ def test_what_a_save_hook_writes_is_in_the_checkpoint_under_the_name_that_users_
     assert everything(tmp_path / "checkpoints") == {"checkpoint_0", "checkpoint_1", "notes.txt", "plots"}
     assert (tmp_path / "checkpoints" / "notes.txt").read_text() == "beside 2"
     assert everything(tmp_path / "checkpoints" / "plots") == {"1.txt", "2.txt"}
-
-
-def test_a_folder_with_automatic_naming_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="leave one of them out"):
-        numbered(tmp_path).accelerator.save_state(tmp_path / "other")
 
 
 def test_a_checkpoint_of_less_is_refused_before_anything_is_changed(tmp_path: Path) -> None:

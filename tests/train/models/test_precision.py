@@ -176,8 +176,6 @@ def test_compile_comes_last_ddp_before_it_and_autocast_innermost(first: bool, la
         ({"mixed_precision": "fp16"}, ConfigurationError, "'fp16' needs a GPU, but this rank runs on the CPU"),
         ({"mixed_precision": "fp8"}, ConfigurationError, "use 'bf16'"),
         ({"mixed_precision": "half"}, ConfigurationError, "must be one of no, fp8, fp16, bf16"),
-        ({"kwargs_handlers": [GradScalerKwargs()]}, ConfigurationError, "GradScalerKwargs has no effect"),
-        ({"kwargs_handlers": [AORecipeKwargs()]}, ConfigurationError, "AORecipeKwargs has no effect"),
         (
             {"kwargs_handlers": [AORecipeKwargs(enable_fsdp_float8_all_gather=True)]},
             ConfigurationError,

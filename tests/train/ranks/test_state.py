@@ -215,6 +215,12 @@ def test_some_things_happen_on_some_ranks(ranks: Ranks, capfd: pytest.CaptureFix
     assert capfd.readouterr().out.count("once") == 1
 
 
+def test_a_single_rank_does_what_any_rank_would_do() -> None:
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.on_process(process_index=1)(lambda: "done")() == "done"
+    assert accelerator.on_local_process(lambda: "done", local_process_index=1)() == "done"
+
+
 @pytest.mark.parametrize("name", ["deepspeed_plugin", "megatron_lm_plugin"])
 def test_a_plugin_that_is_not_supported_is_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} is not supported"):
