@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, FullyShardedDataParallelPlugin, RankError, set_seed
 from notebook_accel.events import training_step
@@ -41,6 +41,10 @@ class Case:
     loading: dict[str, Any] = field(default_factory=dict)
     iterable: bool = False
     workers: int = 0
+    persistent: bool = False
+    """Whether the loader keeps its workers."""
+    order: str = ""
+    """What draws the order of the samples, in a sampler of the user's own; empty: torch's sampler."""
     augments: bool = False
     """Whether the dataset draws random numbers for each sample."""
     validates: bool = False
@@ -78,6 +82,30 @@ class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
         return (self.samples[index] for index in range(len(self.samples)))
 
 
+class Order(Sampler[int]):
+    """Shuffles with global random numbers, or with generators of its own."""
+
+    def __init__(self, count: int, kind: str, seed: int) -> None:
+        self.count = count
+        self.kind = kind
+        self.python = random.Random(seed)
+        self.numpy = np.random.default_rng(seed)
+        self.legacy = np.random.RandomState(seed)
+        self.torch = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        indices = list(range(self.count))
+        if self.kind == "global":
+            random.shuffle(indices)
+            return iter([indices[each] for each in np.random.permutation(self.count)])
+        self.python.shuffle(indices)
+        first, second = self.numpy.permutation(self.count), self.legacy.permutation(self.count)
+        return iter([indices[first[second[each]]] for each in torch.randperm(self.count, generator=self.torch)])
+
+
 class Counter:
     """An object of the user's own."""
 
@@ -109,8 +137,10 @@ def train(
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
     count = 24 * case.size
     dataset: Any = Stream(count) if case.iterable else Samples(count, case.augments)
-    shuffle = None if case.iterable else True
-    loader = DataLoader(dataset, batch_size=4, shuffle=shuffle, num_workers=case.workers)
+    how: dict[str, Any] = {} if case.iterable else {"shuffle": True}
+    if case.order:
+        how = {"sampler": Order(count, case.order, seed)}
+    loader = DataLoader(dataset, batch_size=4, num_workers=case.workers, persistent_workers=case.persistent, **how)
     second = DataLoader(Samples(count, augments=False), batch_size=4, shuffle=True)
     model, optimizer, loader, second, scheduler = accelerator.prepare(model, optimizer, loader, second, scheduler)
     counter = Counter()
@@ -201,6 +231,10 @@ CASES = {
     "DDP, iterable": Case(iterable=True),
     "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
     "DDP, workers": Case(workers=1),
+    "DDP, persistent workers": Case(workers=1, persistent=True),
+    "DDP, persistent workers, dispatched": Case(workers=1, persistent=True, loading={"dispatch_batches": True}),
+    "DDP, sampler with global generators": Case(order="global"),
+    "DDP, sampler with its own generators": Case(order="own"),
     "FSDP2": Case(fsdp="SHARDED_STATE_DICT"),
     "FSDP2, whole": Case(fsdp="FULL_STATE_DICT"),
 }

@@ -5,6 +5,7 @@ It reads one batch ahead, since only an attempt to read another batch shows whic
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
-from notebook_accel.train.data import device_transfer, loader_advice, resume
+from notebook_accel.train.data import device_transfer, loader_advice, order
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_progress import with_progress
 from notebook_accel.train.data.resume import Position, Progress
@@ -24,6 +25,7 @@ from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
+from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
 from notebook_accel.train.tensors import tree
@@ -136,15 +138,17 @@ class PreparedLoader(DataLoader[Any]):
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
             self._synchronize_order()
-            self.progress.start = resume.capture_rng(self.base_dataloader)
+            has_workers = self.progress.has_workers
+            self.progress.start = {**order.capture(self.base_dataloader), "has_workers": has_workers}
             return self._first_batch()
-        current = torch.get_rng_state()
-        resume.restore_rng(self.base_dataloader, interrupted)
-        torch.set_rng_state(interrupted["torch"])
+        current = random_states.capture_host()
+        order.restore(self.base_dataloader, interrupted)
+        random_states.restore_host(order.host_states(interrupted))
         self._synchronize_order()
         self.progress.start = interrupted
+        self.progress.has_workers = interrupted.get("has_workers", False)
         first_and_rest = self._first_batch(None if position is None else position.on_skipped)
-        torch.set_rng_state(current)
+        random_states.restore_host(current)
         if position is not None:
             position.on_resumed()
         return first_and_rest
@@ -156,15 +160,21 @@ class PreparedLoader(DataLoader[Any]):
             return
         for rng_type in self.rng_types:
             if rng_type is RNGType.GENERATOR:
-                resume.synchronize(self.base_dataloader)
+                order.synchronize(self.base_dataloader)
             else:
                 synchronize_rng_state(rng_type)
 
     def _first_batch(self, on_skipped: Callable[[], None] | None = None) -> tuple[Any, Iterator[Any]]:
-        batches = self._batches(on_skipped)
-        if self._restores_position:
-            batches = self._tracking_state(batches)
-        return next(batches, _NO_BATCH), batches
+        base = self.base_dataloader
+        keeps_workers = not self.is_stateful and getattr(base, "persistent_workers", False)
+        restarts_workers = keeps_workers and self.progress.has_workers
+        with order.seeded_workers(base) if restarts_workers else contextlib.nullcontext():
+            batches = self._batches(on_skipped)
+            if self._restores_position:
+                batches = self._tracking_state(batches)
+            first = next(batches, _NO_BATCH)
+        self.progress.has_workers = keeps_workers
+        return first, batches
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         """The batches of this rank, without the skipped ones; for `on_skipped` see `skipping.read`."""
@@ -275,7 +285,8 @@ class PreparedLoader(DataLoader[Any]):
             "epoch": self.progress.epoch + finished,
             "start": None if is_over else self.progress.start,
             "is_over": is_over and not finished,
-            "now": resume.capture_rng(self.base_dataloader),
+            "has_workers": self.progress.has_workers,
+            "now": order.capture(self.base_dataloader),
             "loop": self.progress.in_loop() | {"total_batch_size": self._total_batch_size, "ranks": self.num_processes},
         }
         # Between epochs there is no position, and saving one would draw random numbers.
@@ -293,7 +304,7 @@ class PreparedLoader(DataLoader[Any]):
         interrupted one, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
         self.progress.load(state_dict)
-        resume.restore_rng(self.base_dataloader, state_dict["now"])
+        order.restore(self.base_dataloader, state_dict["now"])
         if self._restores_position:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 

@@ -9,16 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
-
-from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
-from notebook_accel.train.options.enums import RNGType
-from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_state
-
-State = dict[str, Any]
+from notebook_accel.train.data.order import State
 
 
 @dataclass
@@ -47,6 +39,8 @@ class Progress:
         """Those of an epoch that was interrupted, from a checkpoint; the next epoch may resume from them."""
         self.is_over = False
         """Whether the restored checkpoint was saved at the end of an epoch, so that no batches are left in it."""
+        self.has_workers = False
+        """Whether a loader with `persistent_workers` has started them, before this process or in it."""
         self.done = 0
         """In a loop over `Accelerator.epochs`: the batches of the unfinished epoch that were delivered."""
         self.passes = 0
@@ -82,42 +76,4 @@ class Progress:
         self.start = None
         self.interrupted = state["start"]
         self.is_over = state["is_over"]
-
-
-def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
-    """The generators that determine the order of the samples, other than torch's global one."""
-    found: list[torch.Generator] = []
-    dataset = loader.dataset if isinstance(loader.dataset, IterableDataset) else None
-    for owner in (loader, get_sampler(loader), dataset):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator) and all(generator is not other for other in found):
-            found.append(generator)
-    return found
-
-
-def synchronize(loader: DataLoader[Any]) -> None:
-    """Gives the next epoch the same order as on rank 0; all ranks must call it."""
-    for generator in generators(loader):
-        synchronize_rng_state(RNGType.GENERATOR, generator)
-    sampler = get_sampler(loader)
-    if isinstance(sampler, SeedableRandomSampler):
-        sampler.initial_seed = number_of_first(sampler.initial_seed)
-
-
-def capture_rng(loader: DataLoader[Any]) -> State:
-    """Captures the random states that determine the order of the next epoch."""
-    sampler = get_sampler(loader)
-    return {
-        "torch": torch.get_rng_state(),
-        "generators": [generator.get_state() for generator in generators(loader)],
-        "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,
-    }
-
-
-def restore_rng(loader: DataLoader[Any], state: State) -> None:
-    """Restores the random states that determine the order of the next epoch, except torch's global one."""
-    for generator, saved in zip(generators(loader), state["generators"], strict=False):
-        generator.set_state(saved)
-    sampler = get_sampler(loader)
-    if isinstance(sampler, SeedableRandomSampler):
-        sampler.initial_seed = state["seed"]
+        self.has_workers = state.get("has_workers", False)

@@ -10,11 +10,7 @@ import torch
 
 def capture(device: torch.device) -> dict[str, Any]:
     """The states of Python's, NumPy's and torch's generators, on the host and on this rank's device."""
-    states: dict[str, Any] = {"random_state": random.getstate(), "torch_manual_seed": torch.get_rng_state()}
-    numpy = _numpy()
-    if numpy is not None:
-        name, keys, *rest = numpy.random.get_state()
-        states["numpy_random_seed"] = (name, keys.tolist(), *rest)
+    states = capture_host()
     if device.type == "cuda":
         # One state per device, as in Accelerate's files. Reading those of other ranks' devices would create a CUDA
         # context on each.
@@ -30,11 +26,7 @@ def capture(device: torch.device) -> dict[str, Any]:
 
 def restore(states: dict[str, Any], device: torch.device) -> None:
     """Sets the generators to what `capture` found."""
-    random.setstate(states["random_state"])
-    torch.set_rng_state(states["torch_manual_seed"])
-    numpy = _numpy()
-    if numpy is not None and "numpy_random_seed" in states:
-        numpy.random.set_state(states["numpy_random_seed"])
+    restore_host(states)
     if device.type == "cuda" and "torch_cuda_manual_seed" in states:
         torch.cuda.set_rng_state(_of_device(states["torch_cuda_manual_seed"], device), device)
     elif device.type == "xla" and "xm_seed" in states:
@@ -43,6 +35,60 @@ def restore(states: dict[str, Any], device: torch.device) -> None:
         xla_group.seed(states["xm_seed"])
     elif device.type == "mps" and "torch_mps_manual_seed" in states:
         torch.mps.set_rng_state(states["torch_mps_manual_seed"])
+
+
+def capture_host() -> dict[str, Any]:
+    """The states of the global generators on the host: Python's, NumPy's, and torch's."""
+    states: dict[str, Any] = {"random_state": random.getstate(), "torch_manual_seed": torch.get_rng_state()}
+    numpy = _numpy()
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state()
+        states["numpy_random_seed"] = (name, keys.tolist(), *rest)
+    return states
+
+
+def restore_host(states: dict[str, Any]) -> None:
+    """Sets the global generators on the host to what `capture_host` found."""
+    if "random_state" in states:
+        random.setstate(states["random_state"])
+    torch.set_rng_state(states["torch_manual_seed"])
+    numpy = _numpy()
+    if numpy is not None and "numpy_random_seed" in states:
+        numpy.random.set_state(states["numpy_random_seed"])
+
+
+def is_generator(value: object) -> bool:
+    """Whether an object is a random generator of Python, NumPy, or torch whose state can be read and set."""
+    if isinstance(value, torch.Generator) or (
+        isinstance(value, random.Random) and not isinstance(value, random.SystemRandom)
+    ):
+        return True
+    numpy = _numpy()
+    return numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
+
+
+def state_of(generator: Any) -> Any:
+    """The state of one that `is_generator` recognizes, in types that a checkpoint can hold."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return _bits(generator).state
+
+
+def set_state_of(generator: Any, state: Any) -> None:
+    """Sets the state of a generator to what `state_of` found."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    else:
+        _bits(generator).state = state
+
+
+def _bits(generator: Any) -> Any:
+    """What holds the state of one of NumPy's generators."""
+    return getattr(generator, "bit_generator", None) or generator._bit_generator
 
 
 def derive(states: dict[str, Any], rank: int) -> None:

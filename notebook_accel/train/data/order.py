@@ -1,0 +1,107 @@
+"""The random generators that determine the order of a loader's samples, and their states as a checkpoint keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler, index_sampler
+from notebook_accel.train.options.enums import RNGType
+from notebook_accel.train.ranks import random_states
+from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_state
+
+State = dict[str, Any]
+
+
+def capture(loader: DataLoader[Any]) -> State:
+    """Captures the random states that determine the order of the next epoch."""
+    sampler = get_sampler(loader)
+    return {
+        "host": random_states.capture_host(),
+        "generators": [generator.get_state() for generator in generators(loader)],
+        "others": [random_states.state_of(generator) for generator in _other_generators(loader)],
+        "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,
+    }
+
+
+def restore(loader: DataLoader[Any], state: State) -> None:
+    """Restores the random states that determine the order of the next epoch, except the global ones."""
+    for generator, saved in zip(generators(loader), state["generators"], strict=False):
+        generator.set_state(saved)
+    for other, saved in zip(_other_generators(loader), state.get("others", ()), strict=False):
+        random_states.set_state_of(other, saved)
+    sampler = get_sampler(loader)
+    if isinstance(sampler, SeedableRandomSampler):
+        sampler.initial_seed = state["seed"]
+
+
+def host_states(state: State) -> State:
+    """The global random states of what `capture` returned."""
+    found: State = state["host"] if "host" in state else {"torch_manual_seed": state["torch"]}  # of an older version
+    return found
+
+
+def synchronize(loader: DataLoader[Any]) -> None:
+    """Gives the next epoch the same order as on rank 0; all ranks must call it."""
+    for generator in generators(loader):
+        synchronize_rng_state(RNGType.GENERATOR, generator)
+    sampler = get_sampler(loader)
+    if isinstance(sampler, SeedableRandomSampler):
+        sampler.initial_seed = number_of_first(sampler.initial_seed)
+
+
+def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
+    """Torch's generators that determine the order of the samples, other than its global one."""
+    found: list[torch.Generator] = []
+    dataset = loader.dataset if isinstance(loader.dataset, IterableDataset) else None
+    for owner in (loader, get_sampler(loader), dataset):
+        generator = getattr(owner, "generator", None)
+        if isinstance(generator, torch.Generator) and all(generator is not other for other in found):
+            found.append(generator)
+    return found
+
+
+def _other_generators(loader: DataLoader[Any]) -> list[Any]:
+    """The generators of Python, NumPy, and torch that samplers keep in other attributes, whatever their names."""
+    known = {id(generator) for generator in generators(loader)}
+    found: list[Any] = []
+    for sampler in _samplers(loader):
+        for value in getattr(sampler, "__dict__", {}).values():
+            if id(value) not in known and random_states.is_generator(value):
+                known.add(id(value))
+                found.append(value)
+    return found
+
+
+def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
+    """The samplers of a loader, each before those that it wraps."""
+    waiting, seen = [index_sampler(loader)], set[int]()
+    while waiting:
+        sampler = waiting.pop()
+        if sampler is None or id(sampler) in seen:
+            continue
+        seen.add(id(sampler))
+        yield sampler
+        attributes = getattr(sampler, "__dict__", {})
+        waiting += [attributes.get(name) for name in ("shard", "sampler", "batch_sampler")]
+
+
+@contextlib.contextmanager
+def seeded_workers(loader: DataLoader[Any]) -> Iterator[None]:
+    """Has a loader that starts its workers draw their seed without a trace in the generators.
+
+    With `persistent_workers`, a loader draws it in its first epoch only. One that starts its workers later, because a
+    training was resumed, must leave the numbers that follow to the samplers.
+    """
+    generator = loader.generator
+    throwaway = torch.Generator()
+    throwaway.set_state(torch.get_rng_state() if generator is None else generator.get_state())
+    loader.generator = throwaway
+    try:
+        yield
+    finally:
+        loader.generator = generator
