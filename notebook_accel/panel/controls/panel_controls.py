@@ -43,6 +43,8 @@ class PanelControls:
         self._feedback = ""
         self._inspecting = ""
         """The flame graph or profile that is being made."""
+        self._pending: set[str] = set()
+        """What was requested and is not done yet: a second click requests nothing more."""
         self._results: deque[object] = deque()
 
     @property
@@ -75,11 +77,14 @@ class PanelControls:
                 return
             self._inspecting, self._feedback = action, _BUSY[action]
         elif action in _BUSY:
+            if action in self._pending:
+                return
+            self._pending.add(action)
             self._feedback = _BUSY[action]
         else:
             return
         call = self._calls(values)[action]
-        threading.Thread(target=self._run, args=(call,), name="panel control", daemon=True).start()
+        threading.Thread(target=self._run, args=(action, call), name="panel control", daemon=True).start()
 
     def state(self) -> Controls:
         """What the panel shows."""
@@ -125,12 +130,14 @@ class PanelControls:
         finally:
             self._inspecting = ""
 
-    def _run(self, call: Callable[[], object]) -> None:
+    def _run(self, action: str, call: Callable[[], object]) -> None:
         feedback = ""
         try:
             call()
         except (NotebookAccelError, TimeoutError) as error:
             feedback = str(error)
+        finally:
+            self._pending.discard(action)
         self._feedback = feedback  # what was done is among the job's changes
 
 

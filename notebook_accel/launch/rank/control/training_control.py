@@ -31,6 +31,7 @@ _LOOK = 0.2
 """Seconds between two looks of a thread that waits: an interrupt reaches a rank that is a thread only in between."""
 _NO_ACCELERATOR = "that takes effect after a step of an optimizer that an Accelerator has prepared, and no rank has one"
 _NO_LOOP = "it isn't in a loop over accelerator.epochs()"
+_PAUSED = "it is paused already"
 _ENDED = "its function ended before the next step"
 
 
@@ -145,7 +146,7 @@ class TrainingControl:
         if self._refused:
             return self._refused
         if action == PAUSE:
-            return "it is paused already" if self.is_paused else ""
+            return _PAUSED if self.is_paused else ""
         if action == TUNE:
             return self._tuning_refusal(values)
         if self.loop is None:
@@ -185,7 +186,9 @@ class TrainingControl:
                     self.is_paused = False
 
     def _run(self, command: Control) -> None:
-        if command.action == PAUSE:
+        if command.action == PAUSE and self.is_paused:
+            self._reply(command, error=_PAUSED)  # by another request, which came before this step
+        elif command.action == PAUSE:
             self._paused_at = time.monotonic()
             with self._changed:
                 self.is_paused = True

@@ -122,6 +122,24 @@ def test_ranks_pause_after_the_same_step_and_stay_there(group: Group) -> None:
     assert {each.error for each in group.request(RESUME).values()} == {"it is not paused"}
 
 
+def test_the_second_of_two_requests_to_pause_after_a_step_is_refused() -> None:
+    training = Training(0)
+    training.control.attach("")
+    for number in (1, 2):  # before it trains, so that the first one can't be done before the second comes
+        training.control.promise(StepRequested(number, PAUSE))
+    for number in (3, 4):
+        training.control.command(Control(number, PAUSE, step=1))
+    training.start()
+    wait_until(lambda: bool(training.replies(4)))
+    errors = [each.error for number in (3, 4) for each in training.replies(number) if isinstance(each, Controlled)]
+    assert errors == ["", "it is paused already"]
+    training.control.command(Control(5, RESUME))
+    wait_until(lambda: len(training.values) > 2)
+    training.stop()
+    phases = [each.phase for each in training.sent if isinstance(each, PhaseChanged)]
+    assert phases == [Phase.PAUSED, Phase.RUNNING]
+
+
 def test_a_value_changes_after_the_same_step_everywhere_also_during_a_pause(group: Group) -> None:
     (first,) = steps(group.request(TUNE, lr=2.0))
     (pause,) = steps(group.request(PAUSE))
