@@ -31,6 +31,11 @@ def element(name: str, content: str, style: str = "", **attributes: str) -> str:
     return f"<{name}{given}>{content}</{name}>"
 
 
+def name(words: str, most: int = _TEXT_LIMIT) -> str:
+    """A name that the user chose. Whatever its direction, what follows it is written from left to right."""
+    return element("bdi", text(words, most))
+
+
 def badge(words: str, color: str) -> str:
     """A word that should stand out."""
     style = f"background-color:{color};color:{INK[color]};padding:0 0.4em;border-radius:3px;font-weight:bold"

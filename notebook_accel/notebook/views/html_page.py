@@ -15,9 +15,9 @@ from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_t
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.resources import usage_text
-from notebook_accel.launch.job.text import duration, percent, shortened, value
+from notebook_accel.launch.job.text import duration, percent, value
 from notebook_accel.notebook.views.charts import chart_axes, static_chart
-from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, table, text
+from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, name, table, text
 from notebook_accel.rank_spans import named
 
 _RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
@@ -151,19 +151,19 @@ def _value(drawing: Drawing) -> str:
     if drawing.nan + drawing.infinite:
         facts.append(found.facts[-1])
     now, rest = element("b", text(found.now)), element("span", text(", ".join(facts)), "font-size:90%")
-    return element("div", f"{text(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
+    return element("div", f"{name(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
 
 
 def _spark(drawing: Drawing) -> str:
     line = element("span", metric_spark(drawing), "font-family:monospace;white-space:pre")
     words = metric_text(drawing).line
-    return element("div", f"{text(drawing.name)} {line} {text(words)}", _ONE_LINE, title=words)
+    return element("div", f"{name(drawing.name)} {line} {text(words)}", _ONE_LINE, title=words)
 
 
 def _chart(drawing: Drawing) -> str:
-    name, found = drawing.name, metric_text(drawing)
-    drawn = element("div", element("b", text(name)), "overflow-wrap:anywhere")
-    drawn += chart_axes.draw(drawing, f"{name}: {found.line}")
+    found = metric_text(drawing)
+    drawn = element("div", element("b", name(drawing.name)), "overflow-wrap:anywhere")
+    drawn += chart_axes.draw(drawing, f"{drawing.name}: {found.line}")
     drawn += element("div", element("b", text(found.now)))
     for fact in [*([found.range] if found.range else []), *found.facts]:
         drawn += element("div", text(fact), "font-size:90%")
@@ -229,10 +229,8 @@ def _rank(state: RankState, _: Overview) -> str:
 def _values(state: RankState, _: Overview) -> str:
     """Its metrics, and below them its memory."""
     metrics = list(state.metrics.items())
-    words = " ".join(f"{name}={value(number)}" for name, number in metrics)
-    short = " ".join(
-        element("span", text(f"{shortened(name, _NAME_LIMIT)}={value(number)}"), _UNBROKEN) for name, number in metrics
-    )
+    words = " ".join(f"{key}={value(number)}" for key, number in metrics)
+    short = " ".join(element("span", f"{name(key, _NAME_LIMIT)}={value(number)}", _UNBROKEN) for key, number in metrics)
     memory = describe.load(state)
     shown = element("div", short or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
     return shown + element("div", text(memory), "font-size:90%", title=memory)

@@ -33,9 +33,10 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook import views
 from notebook_accel.notebook.views import elements, html_page, html_view
+from notebook_accel.notebook.views.charts import static_chart
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
-_ALLOWED = {"div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
+_ALLOWED = {"bdi", "div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
 _ALLOWED_ATTRIBUTES = {"style", "title", "colspan", "rowspan", "align", "valign", "src", "width", "height", "alt"}
 _ALLOWED_STYLES = {
     "background-color", "border", "border-collapse", "border-radius", "box-sizing", "color", "display", "font-family",
@@ -186,7 +187,7 @@ def test_a_metric_that_was_reported_once_is_a_line_and_takes_no_place_of_a_chart
     drawn = html_page.draw(job)
     assert drawn.count("<img") == html_page.draw(a_job(2, ended=True)).count("<img")
     assert "more; job.metrics" not in drawn
-    assert re.search(r"once/19 <b[^>]*>19.5</b> <span[^>]*>at step 1</span>", drawn)
+    assert re.search(r"once/19</bdi> <b[^>]*>19.5</b> <span[^>]*>at step 1</span>", drawn)
 
 
 def test_ranks_whose_values_are_written_the_same_have_no_range() -> None:
@@ -284,6 +285,40 @@ def test_a_chart_has_numbers_at_its_axes() -> None:
     drawn = html_page.draw(a_job(2, ended=True))
     numbers = re.findall(r"<td [^>]*font-size:11px[^>]*>([^<]+)</td>", drawn)
     assert numbers == ["2", "1", "0", "0", "step", "49"]  # from the top down, then from left to right
+
+
+def test_the_axis_of_a_chart_begins_with_the_first_step_even_if_its_value_is_not_a_number() -> None:
+    job = Job("train", 0, 1)
+    job.apply(0, PhaseChanged(Phase.RUNNING))
+    for step in range(300):
+        job.apply(0, Metrics({"loss": math.nan if step % 7 == 0 else 1.0}, step, at=float(step)))
+    job.apply(0, Returned())
+    job.apply(0, Exited(0))
+    job.finish(Status.DONE)
+    numbers = re.findall(r"<td [^>]*font-size:11px[^>]*>([^<]+)</td>", html_page.draw(job))
+    assert numbers[-3:] == ["0", "step", "299"]
+
+
+def test_a_chart_has_the_numbers_of_its_steps_below_the_picture_and_not_beyond() -> None:
+    drawn = html_page.draw(a_job(2, ended=True))
+    widths = re.findall(r"<td style=\"[^\"]*font-size:11px[^\"]*width:([\d.]+)px;", drawn)
+    assert sum(map(float, widths)) == pytest.approx(static_chart.WIDTH, abs=0.1)
+    assert len(widths) == 3
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_name_written_from_right_to_left_does_not_turn_its_value_around(ended: bool) -> None:
+    job = a_job(1)
+    for step in range(3):
+        job.apply(0, Metrics({"\N{RIGHT-TO-LEFT OVERRIDE}evil": 3.472}, step, at=job.started + step))
+    if ended:
+        job.apply(0, Returned())
+        job.apply(0, Exited(0))
+        job.finish(Status.DONE)
+    drawn = html_page.draw(job)
+    shown = re.sub(r"(title|alt)=\"[^\"]*\"", "", drawn)
+    assert "<bdi>\N{RIGHT-TO-LEFT OVERRIDE}evil</bdi>=3.472" in drawn
+    assert shown.count("\N{RIGHT-TO-LEFT OVERRIDE}") == shown.count("<bdi>\N{RIGHT-TO-LEFT OVERRIDE}") > 1
 
 
 def on_two_machines(size: int) -> Job:
@@ -407,7 +442,7 @@ def test_the_value_of_a_metric_with_a_long_name_is_shown() -> None:
     job = a_job(1)
     job.apply(0, Metrics({"validation/accuracy/of the whole set": 0.25}))
     drawn = html_page.draw(job)
-    pair = re.search(r"<span style=\"([^\"]*)\">validation/accuracy/of …=0.25</span>", drawn)
+    pair = re.search(r"<span style=\"([^\"]*)\"><bdi>validation/accuracy/of …</bdi>=0.25</span>", drawn)
     assert pair is not None
     assert "inline-block" in pair[1], "no line ends between the name and the value"
     assert 'validation/accuracy/of the whole set=0.25"' in drawn, "its name is told on hover"

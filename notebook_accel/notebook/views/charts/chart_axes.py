@@ -38,7 +38,7 @@ def draw(drawing: Drawing, alt: str) -> str:
             "center": f"{below['center']} {_step(sum(point.x for point in drawing.points))}",
             "right": "",
         }
-    style = f"{_CELL};padding:0;width:33%"
+    style = f"{_CELL};padding:0;width:{WIDTH / len(below):g}px"  # together as wide as the picture
     cells = [element("td", text(words), f"{style};text-align:{side}", align=side) for side, words in below.items()]
     rows.append(element("td", "", _CELL) + "".join(cells))
     lines = "".join(element("tr", row, "background-color:transparent") for row in rows)

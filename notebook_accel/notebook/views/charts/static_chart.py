@@ -63,7 +63,7 @@ class Scale:
         points = [point for segment in drawing.segments for point in segment]
         self.ticks = three_ticks(edge for point in points for edge in (point.low, point.high))
         """The values at the bottom, in the middle, and at the top."""
-        self.left, self._width = _extent([*(point.x for point in points), *(mark.x for mark in drawing.marks)])
+        self.left, self._width = _extent(point.x for point in drawing.points)
         self.right = self.left + self._width
 
     def x(self, x: float) -> float:
