@@ -7,7 +7,7 @@ type Fields = { [name: string]: unknown };
  * with `===` tells whether a part must be redrawn.
  */
 export function merge<T>(target: T, patch: Patch): T {
-  const result: Fields = { ...(target as Fields) };
+  const result = withOwnFields(target);
   for (const [name, value] of Object.entries(patch)) {
     if (value === null) {
       delete result[name];
@@ -19,6 +19,21 @@ export function merge<T>(target: T, patch: Patch): T {
     }
   }
   return result as T;
+}
+
+/**
+ * Copies data, at every depth, into objects that have no other fields than its own: users choose the names of metrics,
+ * such as `constructor`.
+ */
+export function copyFields<T>(data: T): T {
+  if (!isObject(data)) return data;
+  const result = withOwnFields(data);
+  for (const [name, value] of Object.entries(result)) result[name] = copyFields(value);
+  return result as T;
+}
+
+function withOwnFields(data: unknown): Fields {
+  return Object.assign(Object.create(null) as Fields, data);
 }
 
 function isObject(value: unknown): value is { [name: string]: Json } {

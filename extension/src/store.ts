@@ -1,7 +1,7 @@
 import { afterKernelLoss, isLive } from "./kernelLost";
 import type { Delta } from "./messages";
 import type { Keyframe, State } from "./model";
-import { merge } from "./patch";
+import { copyFields, merge } from "./patch";
 
 /** How many deltas may wait for a missing one. A keyframe, requested as soon as one is missing, arrives long before. */
 const MAX_PENDING = 200;
@@ -15,7 +15,7 @@ export class Store {
   #isConnected = true;
 
   constructor(first: Keyframe) {
-    this.#state = first.state;
+    this.#state = copyFields(first.state);
     this.#seq = first.seq;
   }
 
@@ -42,7 +42,7 @@ export class Store {
   /** Replaces the whole state, unless it is already newer. */
   replace(keyframe: Keyframe): void {
     if (keyframe.seq < this.#seq) return;
-    this.#state = keyframe.state;
+    this.#state = copyFields(keyframe.state);
     this.#seq = keyframe.seq;
     this.#applyPending();
   }

@@ -27,6 +27,12 @@ describe("a merge patch", () => {
     expect(after.one).not.toBe(before.one);
     expect(before.one.n).toBe(1);
   });
+
+  it.each(["constructor", "toString", "__proto__"])("takes %s for a name like any other", (name) => {
+    const values = JSON.parse(`{"${name}": {"now": "1"}}`);
+    expect(name in merge({}, { other: 1 })).toBe(false);
+    expect(Object.entries(merge({}, values))).toEqual([[name, { now: "1" }]]);
+  });
 });
 
 describe("a store", () => {

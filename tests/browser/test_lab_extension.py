@@ -93,6 +93,11 @@ def test_the_sidebar_shows_jobs_live_opens_stops_attaches_and_deletes(page: Page
         assert found.response["passes"], "axe has looked at nothing"
     compare(page, sidebar, front_end)
     expect(failed).to_contain_text("fail()")
+    metric = failed.locator(".na-lab-metric")
+    expect(metric).to_contain_text("loss 0.6667")
+    metric.evaluate("element => { element.style.width = '150px'; }")  # as if the name were long
+    for part in (metric, failed.locator(".na-lab-value")):
+        assert part.evaluate("element => element.scrollWidth <= element.clientWidth"), "the value is cut off"
     failed.get_by_role("button", name="Delete").click()
     page.tab.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(sidebar.get_by_text("fail()")).to_have_count(0)

@@ -29,8 +29,9 @@ export class JobItem {
   });
   private readonly summary = make("div", "na-lab-summary");
   private readonly spark = new Sparkline();
+  private readonly metricName = make("span", "na-lab-metric-name");
   private readonly value = make("span", "na-lab-value");
-  private readonly metric = make("div", "na-lab-metric", {}, this.spark.element, this.value);
+  private readonly metric = make("div", "na-lab-metric", {}, this.spark.element, this.metricName, " ", this.value);
   private readonly note = make("div", "na-lab-note");
   private readonly details = make("div", "na-lab-details");
   private readonly open = this.button("Open", (actions) => actions.open(this.row));
@@ -66,7 +67,9 @@ export class JobItem {
     const [metric] = row.metrics;
     if (metric) {
       this.spark.update(`${metric.name} over the run`, metric.lines);
-      setText(this.value, `${metric.name} ${metric.value}`);
+      setText(this.metricName, metric.name);
+      setAttribute(this.metricName, "title", metric.name);
+      setText(this.value, metric.value);
     }
     this.drawButtons(row);
     const heading = this.element.firstElementChild as Element;

@@ -134,7 +134,7 @@ test("a job shows its state, and what comes from a rank stays text", () => {
   made.update(ROW);
   expect(made.element.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("57");
   expect(made.element.querySelector("path")?.getAttribute("d")).toBe("M2 2L118 22M60 12L60 12");
-  expect(made.element.querySelector(".na-lab-value")?.textContent).toBe("loss 0.5");
+  expect(made.element.querySelector(".na-lab-metric")?.textContent).toBe("loss 0.5");
 });
 
 test("a training that ended unfinished can be resumed", () => {

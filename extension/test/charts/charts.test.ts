@@ -53,6 +53,19 @@ describe("charts", () => {
     expect(hidden(".na-plot")).toEqual([false, false]);
   });
 
+  it("come later than the names of their metrics, whatever these are", async () => {
+    const names = ["constructor", "__proto__"];
+    const model = new FakeModel({ seq: 0, state: aState(2, { metric_names: names }) });
+    const { initialize, render } = widget();
+    initialize({ model });
+    render({ el: document.body });
+    await drawn();
+    const metrics = Object.fromEntries(names.map((name) => [name, { ...aMetric() }]));
+    model.receive({ seq: 1 }, JSON.parse(JSON.stringify({ metrics })));
+    await drawn();
+    expect(texts(document, ".na-chart .na-key")).toEqual(names);
+  });
+
   it("show the user's words as words", async () => {
     const { panel } = await open({ "<img src=x>": aMetric({ now: "<b>1</b>" }) });
     expect(panel.querySelector("img, b")).toBeNull();
