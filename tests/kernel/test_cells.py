@@ -676,6 +676,17 @@ def test_an_interrupt_while_ranks_start_ends_them_and_the_next_cell_starts_other
     assert cells.lines("1", "-n 2")[-1] == "[0-1] 1"
 
 
+def test_an_interrupt_does_not_wait_for_the_server_which_may_send_it_in_the_next_cell(cells: Cells):
+    cells.notebook.check("""
+    from notebook_accel.launch.engines.server_group import ServerGroup
+    signal, ServerGroup.signal = ServerGroup.signal, lambda *_: None
+    """)
+    found = cells.interrupt("print('ready', flush=True)\ntime.sleep(600)")
+    cells.notebook.check("ServerGroup.signal = signal")
+    assert found.error == "KeyboardInterrupt"
+    assert cells.lines("1") == ["[0-1] 1"]
+
+
 def test_training_goes_on_after_an_interrupt(cells: Cells):
     cells("""
 from torch import nn

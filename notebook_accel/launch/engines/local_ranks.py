@@ -43,6 +43,8 @@ class LocalRanks(ABC):
         self._streams: list[RankStreams] = []
         self._stack_files: dict[int, int] = {}
         """The descriptors of the files that faulthandler writes to, by rank."""
+        self._pids: dict[int, int] = {}
+        """The process IDs that ranks have sent."""
         self._exited: set[int] = set()
 
     @abstractmethod
@@ -102,8 +104,10 @@ class LocalRanks(ABC):
     # What ranks send
 
     def _on_event(self, rank: int, event: Event, fds: Sequence[int]) -> None:
-        if isinstance(event, Hello) and fds:
-            self._stack_files[rank] = fds[0]
+        if isinstance(event, Hello):
+            self._pids[rank] = event.pid
+            if fds:
+                self._stack_files[rank] = fds[0]
         self._listener.on_event(rank, event)
 
     def _check_dump(self, rank: int, number: int, size: int, give_up_at: float) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.engines.server_group import ServerGroup
@@ -24,7 +28,16 @@ class ServerRanks(LocalRanks):
         group.watch(loop, self._on_exit, listener.on_failure)
 
     def signal(self, rank: int, signum: int) -> None:
-        self._group.signal(rank, signum)
+        """Sends a signal: an interrupt to the process itself, and any other through the server.
+
+        A rank survives an interrupt. The server may be late on a busy machine, so that the interrupt of one cell would
+        reach the rank in the next.
+        """
+        if signum == signal.SIGINT and rank in self._pids and rank not in self._exited:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pids[rank], signum)
+        else:
+            self._group.signal(rank, signum)
 
     def close_store(self) -> None:
         self._group.close_store()
