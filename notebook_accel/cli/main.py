@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -96,6 +97,17 @@ def _show(error: click.ClickException) -> None:
     click.echo(f"error: {error.format_message()}", err=True)
 
 
+def _is_of_output(error: OSError) -> bool:
+    """Whether an error comes from writing what a command shows, rather than from one of its files."""
+    innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    return innermost.f_code is click.echo.__code__
+
+
+def _discard_output() -> None:
+    """Drops what is left to write, which Python would otherwise write as it exits, and fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(agent: Agent | None) -> NoReturn:
     """Runs a command, and exits with the code that fits its outcome.
 
@@ -114,6 +126,15 @@ def run(agent: Agent | None) -> NoReturn:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
     except BrokenPipeError:  # `| head` has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(1)
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        _discard_output()
+        click.echo(
+            f"error: the output can't be written: {error.strerror}. Make room on its disk, or redirect it elsewhere",
+            err=True,
+        )
+        sys.exit(USER_ERROR)
     sys.exit(code if isinstance(code, int) else 0)  # that of `Context.exit`; otherwise what the command returned

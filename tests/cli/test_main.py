@@ -131,6 +131,19 @@ def test_a_damaged_checkpoint_is_an_exit_code_of_the_command_line(
         assert ended.value.code == code
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_on_a_full_disk_is_an_error_that_says_so(unbuffered: str) -> None:
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [str(PROGRAM), "--help"], stdout=full, stderr=subprocess.PIPE, env=environ, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the output can't be written: No space left on device. Make room on its disk")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_reader_who_has_enough_is_told_nothing() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -21,7 +21,7 @@ from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.plan import environment, remaining, run_facts
+from notebook_accel.launch.plan import environment, other_jobs, remaining, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
@@ -79,6 +79,7 @@ class Launch:
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
+        self._checkpoint_dir = "" if saved is None else saved.checkpoint_dir
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view
         self.collect: Collect = unpickled
@@ -103,6 +104,7 @@ class Launch:
         """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
         view = Views(self.job, self._open_view, self.journal)
         try:
+            self._announce()
             self._run_attempts(view)
         except NotebookAccelError as error:
             self.job.finish(Status.FAILED, error=error)
@@ -117,6 +119,15 @@ class Launch:
         """Frees what the launch holds, once it has run, or if it can't be run."""
         self._payload.close()
         self.requests.close()
+
+    def _announce(self) -> None:
+        """Records a job that saves checkpoints before its ranks start, and names others that save to its folder."""
+        if self._checkpoint_dir:
+            self.journal.begin()
+            is_whole = self._plan.size == self._plan.world_size
+            others = other_jobs.unnoticed(self.job.notice, self.job.id, self._checkpoint_dir) if is_whole else ""
+            if others:
+                front_end.current.notice(others)
 
     def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import numbers
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import JobCancelledError
+from notebook_accel.errors import ConfigurationError, JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.launch.job import advice, anatomy
 from notebook_accel.launch.job.controls.controlled_job import ControlledJob
@@ -182,10 +183,11 @@ class Job(ControlledJob):
         """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended.
 
         Raises:
+            ConfigurationError: `timeout` is not a number of seconds.
             KeyboardInterrupt: The wait was interrupted. The job keeps running.
         """
         try:
-            return self._over.wait(timeout)
+            return self._over.wait(None if timeout is None else _checked_seconds(timeout, " or None"))
         except KeyboardInterrupt:
             error = KeyboardInterrupt(
                 f"the wait for {self.title} was interrupted; the job keeps running: cancel() ends it"
@@ -197,6 +199,7 @@ class Job(ControlledJob):
         """Waits, and returns the values of all ranks, in order; `None` if all returned `None`.
 
         Raises:
+            ConfigurationError: `timeout` is not a number of seconds.
             RankError: A rank failed.
             JobCancelledError: The job was cancelled.
             JobLostError: The job ran elsewhere, and its values are not available here.
@@ -223,9 +226,13 @@ class Job(ControlledJob):
         If a rank is in C code that holds the GIL, its stacks are read from outside. A rank that does not report its
         stacks within `timeout` seconds has none in the result; the same is true of all ranks if another process runs
         the job and does not answer.
+
+        Raises:
+            ConfigurationError: `timeout` is not a number of seconds.
         """
         from notebook_accel.launch.job import location, stacks
 
+        timeout = _checked_seconds(timeout)
         answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
         self.runner.request_stacks(answer.set_result)
         stacks_by_rank: StacksByRank = {}
@@ -351,3 +358,10 @@ class Job(ControlledJob):
             callbacks = list(self._callbacks)
         for callback in callbacks:
             callback()
+
+
+def _checked_seconds(timeout: object, or_what: str = "") -> float:
+    """A number of seconds to wait, at most as long as a thread can."""
+    if isinstance(timeout, bool) or not isinstance(timeout, numbers.Real) or timeout != timeout:
+        raise ConfigurationError(f"timeout must be a number of seconds{or_what}, not {timeout!r:.80}")
+    return float(timeout) if timeout < threading.TIMEOUT_MAX else threading.TIMEOUT_MAX

@@ -99,6 +99,10 @@ class Journal:
         self._save_launch(self._record)
         return self._record
 
+    def begin(self) -> None:
+        """Records the job now, also if it turns out to be brief. If it can't be, a notice says so."""
+        self._write()
+
     def refresh(self) -> None:
         began = time.monotonic()
         self._prune()  # now, while the ranks start: removing folders takes longer than everything else here

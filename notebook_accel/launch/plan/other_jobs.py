@@ -77,6 +77,21 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     return "\n".join([*lines, *([f"and {left} other job{'s' if left > 1 else ''}: see jobs()"] if left > 0 else [])])
 
 
+def unnoticed(shown: str, id: str, checkpoint_dir: str) -> str:
+    """The jobs that began to save their checkpoints in a folder while a launch was planned, one per line.
+
+    Two launches that begin at once don't find each other until they are recorded. If each calls this after that, at
+    least one of them finds the other.
+
+    Args:
+        shown: What `notice` returned.
+        id: The launch's own ID.
+        checkpoint_dir: The folder, as an absolute path.
+    """
+    found = [job for job in _running() if job.checkpoint_dir == checkpoint_dir and job.start.id != id]
+    return "\n".join(job.describe_folder() for job in found if job.start.id not in shown)
+
+
 def _running() -> Iterator[_OtherJob]:
     """The jobs that processes of this machine run, newest first."""
     origin = front_end.current.origin()

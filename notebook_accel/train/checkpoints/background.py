@@ -155,13 +155,17 @@ def newest(folder: AnyPath) -> AnyPath | None:
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
     here = [path.name for _, path in folders.numbered(folder)]
     found = state.exchange.all_gather_objects(here) if state.use_distributed else [here]
+    damaged = False
     for path in reversed([folder / each for each in here if all(each in names for names in found)]):
         try:
             ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(path))  # type: ignore[misc]
         except CheckpointError as error:
             _report_damage(path, error)
+            damaged = True
         else:
             return path
+    if damaged:
+        _report_none_intact(folder)
     return None
 
 
@@ -172,14 +176,18 @@ def _newest_remote(folder: RemotePath) -> RemotePath | None:
     ranks.run_on_each_node("remove old copies", lambda: transfer.remove_copies(folder))
     here = ranks.run(f"list {folder}", lambda: transfer.sealed(folder) if state.is_main_process else [])
     names = state.exchange.all_gather_objects(here)[0] if state.use_distributed else here
+    damaged = False
     for path in reversed([folder / each for each in names]):
         ranks.run_on_each_node(f"download {path}", lambda path=path: transfer.fetch(path))  # type: ignore[misc]
         try:
             ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(transfer.copy_of(path)))  # type: ignore[misc]
         except CheckpointError as error:
             _report_damage(path, error)
+            damaged = True
         else:
             return path
+    if damaged:
+        _report_none_intact(folder)
     return None
 
 
@@ -196,6 +204,13 @@ def remove_copies(folder: AnyPath) -> None:
 
 def _report_damage(path: AnyPath, error: CheckpointError) -> None:
     report(f"WARNING: {path.name} is damaged, so the checkpoint before it is used, if there is one: {error}")
+
+
+def _report_none_intact(folder: AnyPath) -> None:
+    report(
+        f"WARNING: no checkpoint in {folder} is intact, so the training starts from the beginning, and its checkpoints "
+        "replace these. To keep them, interrupt it now, and move them elsewhere"
+    )
 
 
 def report(text: str) -> None:

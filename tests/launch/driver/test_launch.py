@@ -6,7 +6,11 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from notebook_accel import notebook_launcher
+from notebook_accel.launch.plan import other_jobs
+from notebook_accel.launch.show import front_end
 from tests.launch.own_processes import wait_until
 
 
@@ -24,3 +28,20 @@ def test_values_are_in_the_order_of_the_ranks_whichever_answers_first(tmp_path: 
     assert not job.ranks[0].returned
     (tmp_path / "file").touch()
     assert job.result() == [0, 1, 2]
+
+
+def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notices: list[str] = []
+    monkeypatch.setattr(front_end.current, "notice", notices.append)
+    monkeypatch.setattr(other_jobs, "notice", lambda *_: "")  # each is planned before the other is recorded
+    file, folder = str(tmp_path / "file"), str(tmp_path / "folder")
+    both = [notebook_launcher(answer_after, (file,), 1, device="cpu", block=False, checkpoint=folder) for _ in range(2)]
+    found = wait_until(lambda: any("in the same folder" in text for text in notices), 60)
+    (tmp_path / "file").touch()
+    for job in both:
+        job.result()
+    assert found
+    named = [text for text in notices if "in the same folder" in text]
+    assert all(any(f"attach('{job.id}').cancel()" in text for job in both) for text in named)

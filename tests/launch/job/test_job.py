@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Profiled
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_requests import RankRequest, Replies
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import NoView
@@ -41,6 +44,20 @@ def test_what_waits_too_long_shows_no_internal_frames(monkeypatch: pytest.Monkey
     with pytest.raises(TimeoutError, match="no step ended") as second:
         job.profile()
     assert shortened == [first.value, second.value]
+
+
+@pytest.mark.parametrize("method", ["wait", "result", "stacks"])
+@pytest.mark.parametrize("timeout", ["x", float("nan"), True, [1]])
+def test_a_time_that_is_not_a_number_of_seconds_is_refused(method: str, timeout: Any) -> None:
+    with pytest.raises(ConfigurationError, match="timeout must be a number of seconds"):
+        getattr(Job("train", 0, 1), method)(timeout)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 10**400])
+def test_a_job_that_has_ended_can_be_awaited_for_any_time(timeout: float) -> None:
+    job = Job("train", 0, 1)
+    job.finish(Status.DONE)
+    assert job.wait(timeout)
 
 
 @pytest.mark.parametrize("method", ["profile", "flamegraph", "collectives", "pause"])

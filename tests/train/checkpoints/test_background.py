@@ -105,13 +105,16 @@ def test_a_training_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path: P
     assert background.newest(tmp_path) == tmp_path / "checkpoint_12"
 
 
-def test_with_all_checkpoints_damaged_it_begins_anew(tmp_path: Path) -> None:
+def test_with_all_checkpoints_damaged_it_begins_anew_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = train(tmp_path, 1)
     for name in names(tmp_path):
         damage(tmp_path / name / "model.safetensors", "removed")
     steps: list[int] = []
     assert train(tmp_path, 1, on_step=steps.append) == weights
     assert len(steps) == STEPS_PER_EPOCH
+    assert f"WARNING: no checkpoint in {tmp_path} is intact, so the training starts from" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_reported_and_the_training_goes_on(
