@@ -19,6 +19,7 @@ type Bundle = Record<string, unknown>;
 /** An output in the notebook's model. */
 interface Shown {
   data: Bundle;
+  metadata?: Bundle;
   toJSON?(): Output;
 }
 
@@ -58,11 +59,20 @@ export class NotebookOutput {
     this.#isClosed = true;
   }
 
-  /** Has the output show this panel if it shows one before it. Adds the output if the page was saved without it. */
+  /**
+   * Has the output show this panel if it shows one before it, whose HTML stays for a page without a panel. Adds the output
+   * if the page was saved without it.
+   */
   async takeOver(): Promise<void> {
     if (!this.#place?.former?.length || !(await this.#ready())) return;
-    const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id: this.#place.id } };
-    this.#put({ ...data, "text/plain": "A job of notebook-accel" }, true);
+    const view = { version_major: 2, version_minor: 0, model_id: this.#place.id };
+    this.#put(
+      ({ data, metadata = {} }) => ({
+        data: { "text/plain": "A job of notebook-accel", ...data, [WIDGET]: view },
+        metadata,
+      }),
+      true,
+    );
   }
 
   /**
@@ -71,7 +81,7 @@ export class NotebookOutput {
    */
   async store(bundle: Bundle, outputs: Output[] = []): Promise<void> {
     if (!this.#place || !(await this.#ready())) return;
-    const found = this.#put(bundle, false);
+    const found = this.#put(() => ({ data: bundle, metadata: {} }), false);
     if (found === undefined) return;
     const shown = Array.from({ length: found.length }, (_, index) => found.get(index).toJSON?.() ?? found.get(index));
     const { changed, added } = missing(outputs, shown as Output[]);
@@ -88,17 +98,18 @@ export class NotebookOutput {
     return this.#context.isReady === true && !this.#isClosed;
   }
 
-  /** Puts the data in place of the panel; returns the outputs of its cell, if the panel was there. */
-  #put(data: Bundle, add: boolean): Outputs | undefined {
+  /** Puts what is made of the panel's output in its place; returns the outputs of its cell, if the panel was there. */
+  #put(make: (before: Shown) => Shown, add: boolean): Outputs | undefined {
     // Its own ID, too: a page that is loading may receive the panel twice, and must show the later one.
     const panels = [...this.#place.former, this.#place.id];
-    const output = { output_type: "display_data", data, metadata: {} };
     let own: Cell | undefined;
     for (const cell of this.#cells()) {
       if (cell.id === this.#place.cell) own = cell;
       for (let index = 0; index < (cell.outputs?.length ?? 0); index += 1) {
-        const shown = cell.outputs?.get(index).data?.[WIDGET] as { model_id?: string } | undefined;
+        const before = cell.outputs?.get(index) as Shown;
+        const shown = before.data?.[WIDGET] as { model_id?: string } | undefined;
         if (shown?.model_id === undefined || !panels.includes(shown.model_id)) continue;
+        const output = { output_type: "display_data", ...make(before) };
         // If the type stays the same, the front end reuses the renderer. That waits two seconds for the former panel, and
         // then writes "model not found" over this one.
         cell.outputs?.set(index, { ...output, data: { "text/plain": "" } });
@@ -106,7 +117,7 @@ export class NotebookOutput {
         return cell.outputs;
       }
     }
-    if (add) own?.outputs?.add(output);
+    if (add) own?.outputs?.add({ output_type: "display_data", ...make({ data: {} }) });
     return undefined;
   }
 

@@ -50,6 +50,17 @@ describe("the output in the notebook", () => {
     ]);
   });
 
+  it("keeps the HTML of the panel before it, for a page that has neither", async () => {
+    const cell = aCell("launch", "first");
+    Object.assign(cell.outputs.list[0] as object, { metadata: { notebook_accel: {} } });
+    Object.assign(cell.outputs.list[0]?.data as object, { "text/html": "<b>train()</b>", "text/plain": "train()" });
+    await anOutput([cell], "second", ["first"]).takeOver();
+    expect(cell.outputs.list[0]).toMatchObject({
+      data: { [VIEW]: { model_id: "second" }, "text/html": "<b>train()</b>", "text/plain": "train()" },
+      metadata: { notebook_accel: {} },
+    });
+  });
+
   it("gets a new renderer for the panel, since that of the former one may still wait for it", async () => {
     const cell = aCell("launch", "first");
     await anOutput([cell], "second", ["first"]).takeOver();

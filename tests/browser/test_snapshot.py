@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from nbformat import NotebookNode
@@ -40,6 +41,20 @@ def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Pag
     assert "application/vnd.jupyter.widget" not in json.dumps(saved)
     reopened = page.reopen()
     has_the_whole_job(reopened)
+
+
+@pytest.mark.front_ends
+def test_a_notebook_whose_kernel_has_ended_before_the_job_shows_when_that_was(own_page: Page) -> None:
+    """Long: a job runs as the notebook is saved, its kernel ended, and the front end loaded again."""
+    own_page.run(TRAIN + "    wait_for('the end')\n")
+    cell = own_page.begin("notebook_launcher(train, num_processes=2)")
+    expect(cell.rank(1)).to_contain_text("step 20/20")
+    own_page.save()
+    own_page.reload()  # the panel that takes the place of the first one keeps the HTML
+    own_page.tab.locator(".na-row").nth(1).wait_for()
+    reopened = own_page.reopen()
+    expect(reopened.last.output).to_contain_text(re.compile(r"train\(\) on 2 ranks · \w+ on 20\d\d-"))
+    expect(reopened.tab.get_by_text("model not found")).to_have_count(0)
 
 
 def test_a_notebook_that_is_not_trusted_shows_its_job_too(own_page: Page) -> None:

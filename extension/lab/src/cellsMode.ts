@@ -102,7 +102,8 @@ export class CellsMode {
   }
 }
 
-async function execute(
+/** Runs code, and evaluates expressions, without a trace in the kernel's history. */
+export async function execute(
   kernel: Kernel.IKernelConnection,
   code: string,
   expressions: Record<string, string>,

@@ -1,16 +1,21 @@
-/** Has a kernel that is busy show its panels on a page that was opened meanwhile. */
+/** When a notebook is opened: has a busy kernel show its panels, and shows as HTML those that the kernel doesn't have. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from "@jupyterlab/application";
-import { INotebookTracker } from "@jupyterlab/notebook";
+import { INotebookTracker, type NotebookPanel } from "@jupyterlab/notebook";
+import { replaceLostPanels } from "./lostPanels";
 import { requestPanels } from "./missingPanels";
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "notebook-accel:opened",
-  description: "Shows the panels of a kernel that is busy on a page that was opened meanwhile.",
+  description: "Shows the panels of a notebook that is opened while its kernel is busy, or after its kernel has ended.",
   autoStart: true,
   requires: [INotebookTracker],
   activate: (_: JupyterFrontEnd, notebooks: INotebookTracker): void => {
-    notebooks.forEach((panel) => void requestPanels(panel));
-    notebooks.widgetAdded.connect((_, panel) => void requestPanels(panel));
+    const opened = (panel: NotebookPanel) => {
+      void requestPanels(panel);
+      void replaceLostPanels(panel);
+    };
+    notebooks.forEach(opened);
+    notebooks.widgetAdded.connect((_, panel) => opened(panel));
   },
 };
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.panel_state import REQUESTS
 
 _FILES = Path(__file__).parent / "browser"
+_panels: weakref.WeakSet[Panel] = weakref.WeakSet()
+
+
+def known_panels() -> list[str]:
+    """The IDs of the panels that this kernel has, and of those that they have replaced.
+
+    A page of JupyterLab or Notebook asks for them when it opens a notebook that was saved with a panel.
+    """
+    return [name for panel in list(_panels) if panel.comm is not None for name in (panel.id, *panel.place["former"])]
 
 
 class Panel(anywidget.AnyWidget):
@@ -68,6 +78,7 @@ class Panel(anywidget.AnyWidget):
         control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
         place = {"id": self.id, "former": list(former), "cell": cell}
         super().__init__(model_id=self.id, keyframe={"seq": 0, "state": state}, place=place)
+        _panels.add(self)
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default

@@ -18,6 +18,8 @@ _INTERVAL = 0.1
 _SHARE = 0.02
 _RATE = 40_000
 """Bytes a second to the browser, without Jupyter's envelopes."""
+_MARK = "notebook_accel"
+"""In the metadata of an output that has HTML for pages without the panel; `MARK` in `extension/lab/src/lostPanels.ts`."""
 _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 
@@ -143,7 +145,7 @@ class WidgetView:
         # Use the widget's own bundle, since some front ends need the metadata that it contains.
         made: Any = self._panel._repr_mimebundle_()
         bundle, metadata = made if isinstance(made, tuple) else (made, {})
-        return {**bundle, **fallback}, metadata
+        return {**bundle, **fallback}, {**metadata, _MARK: {}}
 
     # Called on the threads that handle the browser's messages
 

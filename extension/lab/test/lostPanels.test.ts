@@ -1,0 +1,52 @@
+import type { NotebookPanel } from "@jupyterlab/notebook";
+import { expect, test } from "vitest";
+import { replaceLostPanels } from "../src/lostPanels";
+
+const VIEW = "application/vnd.jupyter.widget-view+json";
+const [LOST, KNOWN] = ["a".repeat(32), "b".repeat(32)];
+
+/** A notebook with an output of each panel, whose kernel gives these answers, one after the other. */
+function opened(answers: object[] | undefined, mark: object = { notebook_accel: {} }) {
+  const made = [LOST, KNOWN].map((id) => ({
+    data: { [VIEW]: { model_id: id }, "text/html": "<b>train()</b>", "text/plain": "train()" } as object,
+    metadata: mark,
+  }));
+  const outputs = {
+    length: made.length,
+    get: (index: number) => made[index],
+    set: (index: number, output: { data: object; metadata: object }) => {
+      made[index] = output;
+    },
+  };
+  const kernel = {
+    info: Promise.resolve({ language_info: { name: "python" } }),
+    requestExecute: () => ({ done: Promise.resolve({ content: answers?.shift() }) }),
+  };
+  const sessionContext = { ready: Promise.resolve(), session: answers && { kernel } };
+  const content = { model: { cells: [{}, { outputs }] } };
+  const panel = { context: { ready: Promise.resolve() }, sessionContext, content, isDisposed: false };
+  const shown = () => made.map(({ data }) => Object.keys(data));
+  return { panel: panel as unknown as NotebookPanel, shown };
+}
+
+const PANEL = [VIEW, "text/html", "text/plain"];
+const HTML = ["text/html", "text/plain"];
+const answer = (text: string) => ({ status: "ok", user_expressions: { panels: { data: { "text/plain": text } } } });
+
+test.each([
+  ["has one of them", [answer(`['${KNOWN}']`)], [HTML, PANEL]],
+  ["has none of them", [answer("[]")], [HTML, HTML]],
+  ["isn't there", undefined, [HTML, HTML]],
+  ["answers only after a cell that has failed", [{ status: "aborted" }, answer(`['${KNOWN}']`)], [HTML, PANEL]],
+  ["can't tell", [{ status: "ok", user_expressions: { panels: { status: "error" } } }], [PANEL, PANEL]],
+])("panels are HTML if the kernel %s", async (_, answers, expected) => {
+  const { panel, shown } = opened(answers);
+  await replaceLostPanels(panel);
+  expect(shown()).toEqual(expected);
+});
+
+test("widgets of others stay as they are", async () => {
+  const { panel, shown } = opened(undefined, {});
+  await replaceLostPanels(panel);
+  expect(shown()).toEqual([PANEL, PANEL]);
+});
