@@ -19,6 +19,11 @@ import traceback
 
 from notebook_accel.launch.system import process_setup
 
+NOTICE_AFTER = 5.0
+"""Seconds for which a process waits for its threads before it says so."""
+_MOST_NAMES = 5
+_EXPECTED = "checkpoint"
+"""The name of the thread that writes the last checkpoint of a training, which ends by itself."""
 _NO_SWITCH = 3600.0
 """Seconds after which a thread that waits for Python's lock may have it."""
 
@@ -43,11 +48,34 @@ def finish(*, wait: bool) -> None:
 def _join_threads() -> None:
     """Waits for threads that are not daemons. An exception, such as an interrupt, ends only the wait, as in Python."""
     try:
+        if _remaining_threads():
+            notice = threading.Timer(NOTICE_AFTER, _name_threads)
+            notice.daemon = True
+            notice.start()
         threading._shutdown()  # type: ignore[attr-defined]
     except BaseException as error:
         with contextlib.suppress(Exception):
             sys.stderr.write(f"Exception ignored in: {threading!r}\n")
             traceback.print_exception(error)
+
+
+def _remaining_threads() -> list[threading.Thread]:
+    """The threads that this process waits for before it ends."""
+    others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return [thread for thread in others if not thread.daemon and thread.name != _EXPECTED]
+
+
+def _name_threads() -> None:
+    """Says which threads keep this process from ending; otherwise, what it has done looks finished, and it hangs."""
+    names = [thread.name for thread in _remaining_threads()]
+    if names:
+        shown = ", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+        sys.stderr.write(
+            f"notebook-accel: the code has ended, but its process waits for {len(names)} "
+            f"thread{'s' if len(names) > 1 else ''} to end, too: {shown}. Stop and join each in the code, or start it "
+            "with daemon=True; an interrupt ends them now\n"
+        )
+        sys.stderr.flush()
 
 
 def has_process_group() -> bool:

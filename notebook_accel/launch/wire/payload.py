@@ -5,6 +5,7 @@ Every rank maps these files copy-on-write, so that ranks share their memory unti
 
 from __future__ import annotations
 
+import errno
 import pickle
 import sys
 import warnings
@@ -124,9 +125,12 @@ def from_parts(parts: Sequence[memoryview]) -> Payload:
         return Payload(memory_stripes.write(parts), layout)
     except (OSError, MemoryError) as error:
         size = sum(layout)
+        advice = "Load large data inside the function or the cell, or free memory in the notebook"
+        if getattr(error, "errno", None) == errno.EFBIG:
+            advice = "Raise the limit of a file's size (ulimit -f), or load the data inside the function or the cell"
+        captured = f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
         raise PayloadError(
-            f"the call captures {size / 1e9:.1f} GB, and no memory file of that size could be written ({error}). "
-            "Load large data inside the function or the cell, or free memory in the notebook."
+            f"the call captures {captured}, and no memory file of that size could be written ({error}). {advice}."
         ) from error
 
 

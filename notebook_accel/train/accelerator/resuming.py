@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import CheckpointError, ConfigurationError, NotebookAccelError
 from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, read_random_states
@@ -39,10 +39,22 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
 
     Returns:
         Where in the training it was saved, and the number of steps for `Accelerator.step`.
+
+    Raises:
+        CheckpointError: It doesn't fit these objects.
     """
     local = background.local_copy(found)
     place = seal.place(local)
-    step = checkpoints.load(contents, local)
+    try:
+        step = checkpoints.load(contents, local)
+    except NotebookAccelError:
+        raise
+    except Exception as error:  # of torch, or of a registered object
+        raise CheckpointError(
+            f"{found} can't be loaded into what is prepared here ({type(error).__name__}: {error}). It was probably "
+            "saved by another version of this code: prepare the same model, optimizer, and schedulers, and register "
+            "the same objects, as then, or pass another folder as checkpoint= to train from the beginning"
+        ) from error
     for loader in contents.loaders:
         loader.progress.position = _position(loader, local, state)
     return place, step

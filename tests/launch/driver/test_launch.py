@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from notebook_accel import notebook_launcher
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import process_exit
 from tests.launch.own_processes import wait_until
 
 
@@ -20,6 +22,13 @@ def answer_after(file: str) -> int:
     while rank == 0 and not os.path.exists(file):
         time.sleep(0.01)
     return rank
+
+
+def leave_a_thread(file: str) -> str:
+    """Returns while a thread runs that ends once a file is there."""
+    process_exit.NOTICE_AFTER = 0.0
+    threading.Thread(target=answer_after, args=(file,), name="uploads").start()
+    return "returned"
 
 
 def test_values_are_in_the_order_of_the_ranks_whichever_answers_first(tmp_path: Path) -> None:
@@ -45,3 +54,11 @@ def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_ot
     assert found
     named = [text for text in notices if "in the same folder" in text]
     assert all(any(f"attach('{job.id}').cancel()" in text for job in both) for text in named)
+
+
+def test_a_rank_that_waits_for_a_thread_of_its_function_names_it(tmp_path: Path) -> None:
+    job = notebook_launcher(leave_a_thread, (str(tmp_path / "file"),), 1, device="cpu", block=False)
+    named = wait_until(lambda: "its process waits for 1 thread to end, too: uploads" in job.log(), 60)
+    (tmp_path / "file").touch()
+    assert job.result() == ["returned"]
+    assert named

@@ -77,12 +77,13 @@ def test_what_cannot_be_pickled_leaves_no_descriptor() -> None:
 
 
 @pytest.mark.usefixtures("no_descriptor_leaks")
-def test_what_no_file_can_hold_says_how_large_it_is() -> None:
+@pytest.mark.parametrize(("size", "shown"), [(300_000_000, r"0\.3 GB"), (3_000_000, r"3\.0 MB")])
+def test_what_no_file_can_hold_says_how_large_it_is_and_which_limit_that_is(size: int, shown: str) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MEGABYTE, hard))
     try:
-        with pytest.raises(PayloadError, match=r"captures 0\.3 GB.*Load large data inside the function"):
-            payload.pack(captured(np.zeros(300_000_000, np.uint8)), (), {})
+        with pytest.raises(PayloadError, match=rf"captures {shown}.*ulimit -f.*load the data inside the function"):
+            payload.pack(captured(np.zeros(size, np.uint8)), (), {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 

@@ -28,13 +28,17 @@ STEPS_PER_EPOCH = 4
 
 
 def train(
-    folder: Path | str, epochs: int, every: str = "2", on_step: Callable[[int], None] = lambda _: None
+    folder: Path | str,
+    epochs: int,
+    every: str = "2",
+    on_step: Callable[[int], None] = lambda _: None,
+    outputs: int = 1,
 ) -> list[float]:
     """Trains on this process; returns the weights."""
     os.environ |= {"NOTEBOOK_ACCEL_CHECKPOINT_DIR": str(folder), "NOTEBOOK_ACCEL_CHECKPOINT_EVERY": every}
     set_seed(0)
     accelerator = Accelerator(cpu=True)
-    model = nn.Linear(2, 1)
+    model = nn.Linear(2, outputs)
     loader = DataLoader(TensorDataset(torch.randn(2 * STEPS_PER_EPOCH, 2)), batch_size=2, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.Adam(model.parameters(), lr=0.1), loader)
     step = 0
@@ -72,6 +76,15 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path, capsys: pytest
     assert "resuming from" in capsys.readouterr().err
     train(tmp_path, 3, on_step=steps.append)
     assert len(steps) == 3 * STEPS_PER_EPOCH
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    train(tmp_path, 1)
+    with pytest.raises(
+        CheckpointError,
+        match=r"(?s)checkpoint_4 can't be loaded into .*size mismatch.*pass another folder as checkpoint=",
+    ):
+        train(tmp_path, 2, outputs=3)
 
 
 def damage(path: Path, how: str) -> None:
