@@ -261,9 +261,16 @@ def check(key: str, value: Any, called: str) -> Any:
     if key not in NEUTRAL:
         raise ConfigurationError(f"{called} is not a setting{_instead_of(key)}")
     allowed, instead = NEUTRAL[key]
-    if not is_any(kinds.flag.convert(value), allowed):
+    if not is_any(kinds.flag.convert(value), allowed) and not (allowed is _UNSET_VALUES and _turns_nothing_on(value)):
         raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")
     return None
+
+
+def _turns_nothing_on(section: Any) -> bool:
+    """Whether no value of a section has an effect, as in `ipex_config: {ipex: false}`."""
+    return isinstance(section, dict) and all(
+        is_any(kinds.flag.convert(value), _UNSET_VALUES) for value in section.values()
+    )
 
 
 def _instead_of(key: str) -> str:

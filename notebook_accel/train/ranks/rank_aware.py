@@ -115,7 +115,7 @@ class RankAware(ABC):
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
         """Gives this rank its share of a list, tuple, tensor or data set, or of each of a dict's values.
 
-        If the elements do not divide evenly, earlier ranks get one more.
+        If the elements do not divide evenly, earlier ranks get one more. A string goes to every rank as it is.
 
         Args:
             inputs: What to divide, along its first dimension; the values of a dict must have the same length.
@@ -137,7 +137,7 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
         size: The number of ranks.
         pad: Whether shorter shares are filled up with their last element.
     """
-    if size == 1:
+    if size == 1 or isinstance(inputs, (str, bytes)):  # a text, such as a prompt, is one sample
         return inputs
     if isinstance(inputs, Mapping):
         lengths = {len(value) for value in inputs.values()}

@@ -120,7 +120,11 @@ def test_the_gradient_state_reads_the_innermost_loader_and_keeps_none_alive() ->
         ([0, 1, 2, 3, 4], True, [[0, 1], [2, 3], [4, 4]]),
         ((0, 1), False, [(0,), (1,), ()]),
         ([0, 1], True, [[0], [1], [1]]),
-        ({"a": [0, 1, 2], "b": "xyz"}, False, [{"a": [0], "b": "x"}, {"a": [1], "b": "y"}, {"a": [2], "b": "z"}]),
+        (
+            {"a": [0, 1, 2], "b": (3, 4, 5)},
+            False,
+            [{"a": [0], "b": (3,)}, {"a": [1], "b": (4,)}, {"a": [2], "b": (5,)}],
+        ),
     ],
 )
 def test_inputs_are_shared_out(inputs: Any, pad: bool, shares: list[Any]) -> None:
@@ -213,6 +217,12 @@ def only_some() -> tuple[Any, ...]:
 def test_some_things_happen_on_some_ranks(ranks: Ranks, capfd: pytest.CaptureFixture[str]) -> None:
     assert ranks(only_some) == [([1, 2], 0, 0, None, None, None), ([3], None, None, 1, 1, 1)]
     assert capfd.readouterr().out.count("once") == 1
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_text_is_one_sample_that_every_rank_gets(pad: bool) -> None:
+    assert [share("a cat", rank, 2, pad=pad) for rank in range(2)] == ["a cat", "a cat"]
+    assert share({"prompt": ["a cat", "a dog"]}, 1, 2, pad=pad) == {"prompt": ["a dog"]}
 
 
 def test_a_single_rank_does_what_any_rank_would_do() -> None:
