@@ -79,7 +79,9 @@ class TunableField {
     this.#input.addEventListener("input", () => this.#draw());
     this.#input.addEventListener("keydown", (event) => {
       event.stopPropagation(); // the notebook has shortcuts
-      if (event.key === "Escape") this.#reset();
+      if (event.key !== "Escape") return;
+      event.preventDefault(); // otherwise, a dialog around the panel would close
+      this.#reset();
     });
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -1,5 +1,5 @@
 import { ProgressBar } from "./bar";
-import { inOrder, make, percent, setAttribute, setChildren, setText } from "./dom";
+import { inOrder, make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
 import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
@@ -19,7 +19,7 @@ export class Details {
   #drawn: Partial<Rank> = {};
 
   constructor(rank: string, id: string, onAsk: () => void, log: LogView) {
-    const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}` };
+    const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}`, ...OWN_KEYS };
     this.#stack = make("pre", "na-stack", stack);
     this.#stack.hidden = true;
     setAttribute(this.#ask, "title", `Show the Python stack of rank ${rank}`);

@@ -10,10 +10,7 @@ const CELLS_PER_FRAME = 16;
 
 /** A heat map of many ranks: a cell shows the progress and phase of a rank. Arrow keys move between cells. */
 export class Grid {
-  readonly element = make("div", "na-grid", {
-    ...{ role: "group", "aria-label": "Ranks; arrow keys move between them" },
-    ...OWN_KEYS,
-  });
+  readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
   #headings = new HostHeadings();
   #laidOut: Record<string, Rank> | undefined;
@@ -112,7 +109,7 @@ function rankOf(event: Event): string | undefined {
 const TEMPLATE = make(
   "button",
   "na-cell",
-  { type: "button", "aria-expanded": "false" },
+  { type: "button", "aria-expanded": "false", ...OWN_KEYS },
   make("span", "na-cell-rank"),
   make("span", "na-cell-amount"),
 );

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.page import Page
@@ -30,3 +31,22 @@ def test_64_ranks_are_a_grid_that_unfolds(page: Page) -> None:
     page.open_gate("go on")
     cell.wait_for_end()
     expect(cell.panel).to_contain_text("done")
+
+
+@pytest.mark.front_ends
+def test_arrow_keys_move_between_ranks_and_not_between_cells(page: Page) -> None:
+    page.run(TRAIN)
+    cell = page.begin("notebook_launcher(train, num_processes=17)")
+    expect(cell.box(16)).to_have_accessible_name("Rank 16: running, 32%")
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.mode = 'command'")
+    cell.box(0).focus()
+    page.tab.keyboard.press("ArrowRight")
+    expect(cell.box(1)).to_be_focused()
+    page.tab.keyboard.press("End")
+    expect(cell.box(16)).to_be_focused()
+    page.tab.keyboard.press("Enter")
+    expect(cell.rank(16)).to_contain_text("step 32/100")
+    whole = "element => { element.textContent = '100%'; return element.scrollWidth <= element.clientWidth; }"
+    assert cell.box(16).locator(".na-cell-amount").evaluate(whole), "the progress of a rank is cut off"
+    page.open_gate("go on")
+    cell.wait_for_end()

@@ -83,6 +83,7 @@ export class Enlarged {
     this.element.append(this.#frame, this.#status, this.#facts);
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
+      event.preventDefault(); // otherwise, a dialog around the panel would close
       event.stopPropagation();
       host.close();
     });

@@ -23,8 +23,8 @@ interface Actions {
 /** The controls of an enlarged chart. */
 export class Tools {
   readonly element: HTMLElement;
-  #add = make("select", "na-select", { "aria-label": "Add a metric to the chart" });
-  #earlier = make("select", "na-select", { "aria-label": "Compare with an earlier job" });
+  #add = make("select", "na-select", { "aria-label": "Add a metric to the chart", ...OWN_KEYS });
+  #earlier = make("select", "na-select", { "aria-label": "Compare with an earlier job", ...OWN_KEYS });
   #log = toggle("Log", "Logarithmic values");
   #ranks = toggle("Each rank", "A line for each rank, instead of the mean and the range");
   #smoothing: HTMLInputElement;
@@ -33,7 +33,8 @@ export class Tools {
   #jobs: EarlierJob[] = [];
 
   constructor(look: Look, actions: Actions) {
-    this.#smoothing = make("input", "na-slider", { type: "range", min: "0", max: "0.99", step: "0.01" });
+    const range = { type: "range", min: "0", max: "0.99", step: "0.01" };
+    this.#smoothing = make("input", "na-slider", { ...range, ...OWN_KEYS });
     this.#smoothing.addEventListener("input", () => {
       actions.look({ smoothing: Number(this.#smoothing.value) });
     });

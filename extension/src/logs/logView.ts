@@ -1,5 +1,5 @@
 import { download } from "../charts/download";
-import { inOrder, make, newId, setAttribute, setChildren, setText } from "../dom";
+import { inOrder, make, newId, OWN_KEYS, setAttribute, setChildren, setText } from "../dom";
 import type { LogLineRow, LogReply } from "../model";
 import type { Questions } from "../questions";
 import { plain } from "./ansi";
@@ -59,7 +59,7 @@ export class LogView {
       () => this.#begin(),
     );
     this.#tools.hasDetails = false;
-    this.#text = make("div", "na-lines", { tabindex: "0", role: "log", "aria-live": "off" });
+    this.#text = make("div", "na-lines", { tabindex: "0", role: "log", "aria-live": "off", ...OWN_KEYS });
     this.#text.setAttribute("aria-label", `Lines of ${name}`);
     this.#earlier.addEventListener("click", () => this.#showEarlier());
     this.#earlier.hidden = true;

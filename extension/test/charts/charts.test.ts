@@ -80,7 +80,9 @@ describe("charts", () => {
       { metrics: ["loss"], range: null, ranks: false, earlier: "", export: false },
     ]);
     expect(document.activeElement).toBe(find(panel, ".na-enlarged [role=slider]"));
-    find(panel, ".na-enlarged").dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    const key = new KeyboardEvent("keydown", { key: "Escape", bubbles: true, cancelable: true });
+    find(panel, ".na-enlarged").dispatchEvent(key);
+    expect(key.defaultPrevented).toBe(true); // otherwise, a dialog around it would close, too
     expect(panel.querySelector(".na-enlarged")).toBeNull();
     expect(document.activeElement).toBe(find(panel, ".na-enlarge"));
   });
