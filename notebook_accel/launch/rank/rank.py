@@ -82,7 +82,13 @@ class Rank:
         stacks_fd = _open_stacks_file() if self._isolated else None
         hello = Hello(os.getpid(), socket.gethostname())
         self._channel_thread.emit(hello, () if stacks_fd is None else (stacks_fd,))
-        self._channel_thread.start()
+        try:
+            self._channel_thread.start()
+        except RuntimeError as error:  # the system allows no further thread
+            self._channel_thread.failed = True
+            self._channel_thread.emit(exception_events.describe(error, "loading"))
+            self._channel_thread.flush()
+            return
         if self._isolated:
             interrupts.install()
         # The channel thread takes the signal instead, so that it interrupts no system call of the user's code. Not

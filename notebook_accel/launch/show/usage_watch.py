@@ -53,8 +53,10 @@ class UsageWatch:
             self._due = now + max(INTERVAL, self._reader.seconds / SHARE)
             wanted = self._wanted()
             if wanted:
-                self._thread = threading.Thread(target=self._reader.read, args=(wanted,), name="notebook-accel usage")
-                self._thread.start()
+                thread = threading.Thread(target=self._reader.read, args=(wanted,), name="notebook-accel usage")
+                with contextlib.suppress(RuntimeError):  # the system allows no further thread at present
+                    thread.start()
+                    self._thread = thread
 
     def close(self) -> None:
         """Ends the reading, and releases the libraries of the GPUs' drivers."""

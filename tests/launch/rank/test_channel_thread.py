@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import resource
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from notebook_accel.events import (
     Exited,
     Failed,
     Heartbeat,
+    Hello,
     InputRequested,
     Interrupt,
     MemoryPeaks,
@@ -30,6 +32,7 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank.channel_thread import ChannelThread
+from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -195,3 +198,22 @@ def test_the_end_of_the_other_side_is_handed_on_once(started: Other) -> None:
     assert started.kinds(1) == ["phase"]
     started.thread.finish()
     assert started.handed.qsize() == 1  # for the end of the thread
+
+
+def test_a_rank_whose_thread_cannot_start_names_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    own, remote = map(Channel, pair())
+    rank = Rank(remote, NEVER, pace=NEVER, isolated=False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    rank.serve()
+    messages = own.receive(wait=True)
+    assert messages is not None
+    hello, failed = (from_wire(message.header, message.blobs) for message in messages)
+    rank.close()
+    own.close()
+    assert rank.failed
+    assert isinstance(hello, Hello)
+    assert isinstance(failed, Failed)
+    assert "Launch fewer ranks" in failed.chain[-1].text

@@ -119,6 +119,27 @@ def test_a_driver_that_fails_ends_the_reading_and_nothing_else(
     assert capsys.readouterr().err == ""
 
 
+def test_a_limit_of_threads_costs_readings_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = a_job("")
+    views = Views(job, Seen)
+    refused: list[threading.Thread] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        refused.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        while len(refused) < 2:
+            views.refresh()
+    while job.ranks[0].process is None:
+        views.refresh()
+    views.finish()
+    assert capsys.readouterr().err == ""
+
+
 class Seen(front_end.NoView):
     is_seen = True
 

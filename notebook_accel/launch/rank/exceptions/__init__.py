@@ -2,4 +2,5 @@
 
 exception_events.py ─ an exception with its chain and frames: start reading here
 loader_errors.py    ─ the error of a DataLoader's worker, from the text that torch makes of it
+refused_threads.py  ─ the limit because of which no thread could start
 """

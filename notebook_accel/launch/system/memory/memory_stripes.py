@@ -6,6 +6,7 @@ cut into stripes, one file each, and one thread writes each stripe.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -102,9 +103,10 @@ def close(fds: Sequence[int]) -> None:
 def release(fds: Sequence[int]) -> None:
     """Closes stripes, and does not wait until the system has freed the memory of large ones: 0.2 s per GB."""
     if len(fds) > 1:
-        threading.Thread(target=close, args=(fds,), name="notebook-accel-release", daemon=True).start()
-    else:
-        close(fds)
+        with contextlib.suppress(RuntimeError):  # the system allows no further thread at present
+            threading.Thread(target=close, args=(fds,), name="notebook-accel-release", daemon=True).start()
+            return
+    close(fds)
 
 
 def _whole_pages(length: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -41,6 +42,13 @@ def test_whether_another_rank_is_the_cause_is_read_from_texts_of_any_length(text
     began = time.process_time()
     assert exception_events.describe(RuntimeError(text), "running").from_peer is from_peer
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("text", ["Resource temporarily unavailable", "can't start new thread"])
+def test_a_refused_thread_is_explained_by_the_limit(text: str) -> None:
+    found = exception_events.describe(RuntimeError(text), "running").chain[-1].text
+    assert re.fullmatch(rf"RuntimeError: {text}: .*limit.*|RuntimeError: {text}: .* processes and threads .*", found)
+    assert found.endswith("Launch fewer ranks, end processes that are no longer needed, or raise the limit.")
 
 
 class Sealed(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -86,3 +87,18 @@ def test_released_files_are_closed_soon(parts: list[memoryview]) -> None:
     before = len(os.listdir("/dev/fd"))
     memory_stripes.release(memory_stripes.write(parts))
     wait_until(lambda: len(os.listdir("/dev/fd")) == before)
+
+
+@pytest.mark.usefixtures("stripes")
+def test_released_files_are_closed_if_no_thread_can_start(
+    parts: list[memoryview], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/dev/fd"))
+    fds = memory_stripes.write(parts)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    memory_stripes.release(fds)
+    assert len(os.listdir("/dev/fd")) == before
