@@ -101,7 +101,7 @@ class Jobs(list[JobSummary]):
     """A list whose representation has one line for each job."""
 
     def __repr__(self) -> str:
-        return "\n".join(map(str, self)) or "no job has been launched yet"
+        return "\n".join(map(str, self)) or f"no readable job is recorded in {records.folder()}"
 
 
 def jobs(limit: int = 20) -> Jobs:

@@ -241,7 +241,7 @@ def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pyte
 
 def test_no_jobs_are_an_empty_list(state: Path) -> None:
     assert jobs() == []
-    assert repr(jobs()) == "no job has been launched yet"
+    assert repr(jobs()) == f"no readable job is recorded in {records.folder()}"
 
 
 def test_a_job_that_cannot_be_read_is_not_listed(state: Path) -> None:
