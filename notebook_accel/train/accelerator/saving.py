@@ -186,7 +186,11 @@ class Saving(AcceleratorBase):
         max_shard_size: int | str = "10GB",
         safe_serialization: bool = True,
     ) -> None:
-        """Writes a model's weights into a folder, in files of at most `max_shard_size`; all ranks call it.
+        """Writes a model's weights into a folder, in files of at most `max_shard_size`, on rank 0.
+
+        All ranks call it, and of weights that are sharded or split, all wait until they are written. If each rank has
+        the complete weights, as with DDP, rank 0 may also call it alone, as scripts for Accelerate do; before another
+        rank reads the files, call `wait_for_everyone`.
 
         Args:
             model: The model.
@@ -197,7 +201,8 @@ class Saving(AcceleratorBase):
         state = self.get_state_dict(model)
         if self.should_save_model:
             weights.save_model(state, save_directory, max_shard_size, safe_serialization)
-        self.wait_for_everyone()
+        if self.strategy.gathers_weights:
+            self.wait_for_everyone()
 
     def save(self, obj: Any, f: str | os.PathLike[str], safe_serialization: bool = False) -> None:
         """Writes an object to a file, on rank 0 only; with `save_on_each_node`, on the first rank of each node.

@@ -144,6 +144,11 @@ class Strategy(ABC):
         """All weights of a model under the user's parameter names; complete on the main rank, perhaps only there."""
         return dict(self.unwrap(model).state_dict())
 
+    @property
+    def gathers_weights(self) -> bool:
+        """Whether `state_dict` needs every rank, so that a rank that calls it alone waits for the others."""
+        return False
+
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         """The weights that save hooks can see and remove, with an entry for each model; empty if they are sharded."""
         return [self.state_dict(model) for model in models]

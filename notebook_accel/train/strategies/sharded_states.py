@@ -37,6 +37,10 @@ class ShardedStrategy(Strategy):
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         return get_model_state_dict(model, options=options)  # type: ignore[return-value]
 
+    @property
+    def gathers_weights(self) -> bool:
+        return True
+
     def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
         return []
 

@@ -18,8 +18,10 @@ import torch
 from accelerate.utils import load_checkpoint_in_model as accelerate_load
 from torch import nn
 
+from notebook_accel import Accelerator
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import serialization, weights
+from tests.train.conftest import Ranks
 
 
 class Tied(nn.Module):
@@ -272,3 +274,17 @@ def test_an_open_file_gets_a_pickle_but_no_safetensors() -> None:
     assert torch.equal(serialization.load(file)["a"], torch.ones(2))
     with pytest.raises(ConfigurationError, match="to a path, not to an open file"):
         serialization.save({"a": torch.ones(2)}, file, safe_serialization=True)
+
+
+def saved_by_rank_0_alone(folder: str) -> tuple[list[str], float]:
+    torch.manual_seed(0)
+    accelerator = Accelerator()
+    model = accelerator.prepare(nn.Linear(2, 2))
+    if accelerator.is_main_process:
+        accelerator.save_model(model, folder)
+    total = accelerator.reduce(torch.ones(1))  # which rank 0 reaches only if nothing in the block waited
+    return sorted(os.listdir(folder)), total.item()
+
+
+def test_rank_0_may_save_a_whole_model_alone(ranks: Ranks, tmp_path: Path) -> None:
+    assert ranks(saved_by_rank_0_alone, str(tmp_path / "model")) == [(["model.safetensors"], 2.0)] * 2
