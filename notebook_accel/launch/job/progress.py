@@ -48,9 +48,9 @@ class Progress:
 
     @cached_property
     def remaining(self) -> float | None:
-        """The estimated seconds left; `None` if unknown."""
+        """The estimated seconds left; `None` if unknown, as when the bars are full and the function still runs."""
         estimate = self._estimate()
-        return estimate if estimate is not None and estimate < _LONGEST else None
+        return estimate if estimate and estimate < _LONGEST else None
 
     def _estimate(self) -> float | None:
         if not self.bars or self.bars[0].closed:

@@ -297,6 +297,14 @@ def test_no_time_is_left_that_nobody_could_wait(bar: Bar) -> None:
     assert found.fraction == 0
 
 
+@pytest.mark.parametrize("bar", [Bar(0, n=4, total=4, rate=2.0), Bar(0, n=5, total=4, elapsed=10.0)])
+def test_a_full_bar_does_not_say_when_the_function_ends(bar: Bar) -> None:
+    state = RankState(0)
+    state.apply(bar)
+    found = progress.progress(state)
+    assert (found.fraction, found.remaining) == (1.0, None)
+
+
 def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
     state = RankState(0)
     state.apply(Bar(0, n=1, total=4, description="epoch", elapsed=10.0))
