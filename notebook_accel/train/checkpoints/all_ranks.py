@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
 T = TypeVar("T")
 Gather = Callable[[str, "str | None"], "list[str | None]"]
 """Sends a text, or `None`, to all ranks, under the name of a step; returns that of each rank."""
+_LONG_WAIT_S = 20.0
+
+_log = get_logger(__name__)
 
 
 class AllRanks:
@@ -69,6 +75,22 @@ class AllRanks:
     def run_on_each_node(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on the first rank of each node."""
         self.run(task, lambda: action() if self._is_first_on_node else None)
+
+
+@contextmanager
+def long_wait_noticed(call: str, after_s: float = _LONG_WAIT_S) -> Iterator[None]:
+    """Warns if the block takes long, which is usually because only some ranks make this call."""
+    message = (
+        f"{call} has waited for the other ranks for {after_s:g} s. All ranks have to call it: if the call is in "
+        "`if accelerator.is_main_process:`, move it out of the block."
+    )
+    timer = threading.Timer(after_s, _log.warning, (message,), {"main_process_only": False})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _gather(task: str, text: str | None) -> list[str | None]:

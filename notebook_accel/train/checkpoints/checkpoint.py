@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import folders
-from notebook_accel.train.checkpoints.all_ranks import AllRanks
+from notebook_accel.train.checkpoints.all_ranks import AllRanks, long_wait_noticed
 from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
@@ -98,7 +98,9 @@ class Checkpoints:
             CheckpointError: Saving failed on another rank.
         """
         ranks = AllRanks()
-        target = _agreed_folder(ranks.run("prepare the folder", lambda: self._target(output_dir)))
+        with long_wait_noticed("save_state"):
+            target = ranks.run("prepare the folder", lambda: self._target(output_dir))
+        target = _agreed_folder(target)
         save_folder(
             ranks, target, lambda folder: self._write(contents, folder, safe_serialization), self._project.total_limit
         )
