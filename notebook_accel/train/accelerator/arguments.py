@@ -1,7 +1,4 @@
-"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same option.
-
-An option without effect that Accelerate takes is a warning rather than an error, so that code written for it runs.
-"""
+"""Checks the arguments of an `Accelerator` against each other, and merges those that set the same option."""
 
 from __future__ import annotations
 
@@ -78,10 +75,10 @@ def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] 
     if folder is not None and chosen.project_dir is None:
         chosen.set_directories(os.fspath(folder))
     elif folder is not None and os.fspath(folder) != chosen.project_dir:
-        _log.warning(
-            "project_dir=%r has no effect: project_config comes first, and its project_dir is %r.",
-            os.fspath(folder), chosen.project_dir,
-        )  # fmt: skip
+        raise ConfigurationError(
+            f"project_dir={os.fspath(folder)!r} contradicts project_config, whose project_dir is "
+            f"{chosen.project_dir!r}: give one of them"
+        )
     return chosen
 
 
@@ -124,14 +121,17 @@ def warn_of_no_compiler(given: TorchDynamoPlugin | None, settled: TorchDynamoPlu
     if given is None or given.backend is not None or settled.chosen or not given.given():
         return
     options = ", ".join(f"{name}={getattr(given, name)!r}" for name in given.given())
-    _log.warning(
+    _log.warning(  # not an error, since Accelerate runs such code, without compiling
         "TorchDynamoPlugin(%s) has no effect without a backend, so models are not compiled. To compile them, add "
         "backend='inductor'.", options,
     )  # fmt: skip
 
 
 def warn_of_other_precision(handlers: Handlers, mode: str) -> None:
-    """Warns of options for another mixed precision than `mode`, which scripts that take it as an argument pass too."""
+    """Warns of options for another mixed precision than `mode`.
+
+    Not an error: the notebook or the command line may choose the precision, so that the code passes options for each.
+    """
     for kind, needed in ((GradScalerKwargs, "fp16"), (AORecipeKwargs, "fp8")):
         if mode != needed and handlers.get(kind) is not None:
             _log.warning("%s has no effect with mixed_precision=%r: only %s uses it.", kind.__name__, mode, needed)

@@ -25,7 +25,6 @@ from notebook_accel.train.data.samplers import (
 from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.enums import RNGType
-from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 _SHARING_DIMENSIONS = ("tp", "cp", "sp", "pp")
 """Dimensions of a device mesh along which ranks get the same samples."""
-
-_log = get_logger(__name__)
 
 
 def prepare_data_loader(
@@ -186,9 +183,11 @@ def _check(
             "them: pass dispatch_batches=False"
         )
     if has_slice_fn and not dispatch:
-        _log.warning("slice_fn_for_dispatch has no effect here: to have rank 0 read, pass dispatch_batches=True.")
+        raise ConfigurationError(
+            "slice_fn_for_dispatch has no effect here: pass dispatch_batches=True, or leave it out"
+        )
     if has_useless_seed:
-        _log.warning("data_seed has no effect without use_seedable_sampler=True: to set the order, pass both.")
+        raise ConfigurationError("data_seed has no effect without use_seedable_sampler=True: pass both, or neither")
     sampler = get_sampler(loader)
     if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
         raise ConfigurationError(

@@ -189,6 +189,8 @@ def test_what_rank_0_cannot_read_or_send_ends_all_ranks(
     ("how", "message"),
     [
         ({"dispatch_batches": True}, "dispatch_batches=True needs put_on_device=True"),
+        ({"slice_fn_for_dispatch": cut}, "slice_fn_for_dispatch has no effect here"),
+        ({"data_seed": 3}, "data_seed has no effect without use_seedable_sampler=True"),
         (
             {"dispatch_batches": True, "put_on_device": True, "num_processes": 2, "process_index": 0},
             "not among 2 of them",
@@ -200,20 +202,6 @@ def test_what_rank_0_cannot_read_or_send_ends_all_ranks(
 def test_settings_that_cannot_work_are_refused(how: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepare_data_loader(numbers(8), **how)
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"slice_fn_for_dispatch": cut}, "slice_fn_for_dispatch has no effect here"),
-        ({"data_seed": 3}, "data_seed has no effect without use_seedable_sampler=True"),
-    ],
-)
-def test_settings_without_effect_are_warned_of(
-    how: dict[str, Any], message: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert len(list(prepare_data_loader(numbers(8), **how))) == len(numbers(8))
-    assert message in caplog.text
 
 
 def test_a_share_of_a_share_is_refused() -> None:
