@@ -34,6 +34,10 @@ class Saving(AcceleratorBase):
     ) -> str:
         """Saves the state of the run to a folder; all ranks call it.
 
+        If each rank has the complete weights, as with DDP, rank 0 may also call it alone, as scripts for Accelerate do.
+        It waits up to 20 seconds for the other ranks, the first time at a line of code, and then saves without their
+        random states and positions in the loaders.
+
         Args:
             output_dir: The folder; not used with `ProjectConfiguration(automatic_checkpoint_naming=True)`.
             safe_serialization: Whether unsharded weights are written as safetensors.

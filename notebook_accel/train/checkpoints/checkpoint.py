@@ -1,11 +1,13 @@
 """Checkpoints of a whole run: `save_state` and `load_state`.
 
-All ranks call these together. A failure on one rank raises on all, so that none waits forever. A checkpoint is written
-to a hidden folder and then renamed, so that it exists completely or not at all.
+All ranks call these together, but where each has all weights, rank 0 may save alone. A failure on one rank raises on
+all, so that none waits forever. A checkpoint is written to a hidden folder and then renamed, so that it exists
+completely or not at all.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,8 +18,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import folders
+from notebook_accel.train.checkpoints import callers, folders
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, long_wait_noticed
+from notebook_accel.train.checkpoints.callers import Callers
 from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
@@ -83,7 +86,7 @@ class Checkpoints:
     def save(
         self, contents: Contents, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True
     ) -> Path:
-        """Writes a checkpoint; all ranks call it.
+        """Writes a checkpoint; all ranks call it, or rank 0 alone if it has all weights.
 
         Args:
             contents: What to write.
@@ -97,13 +100,12 @@ class Checkpoints:
             ConfigurationError: The folder is not known, or the contents include something that could not be read back.
             CheckpointError: Saving failed on another rank.
         """
-        ranks = AllRanks()
-        with long_wait_noticed("save_state"):
-            target = ranks.run("prepare the folder", lambda: self._target(output_dir))
-        target = _agreed_folder(target)
-        save_folder(
-            ranks, target, lambda folder: self._write(contents, folder, safe_serialization), self._project.total_limit
-        )
+        who = callers.meet() if self._can_be_alone(contents) else Callers.ALL
+        if who is Callers.FIRST and not PartialState().is_main_process:
+            target = self._name(output_dir)
+        else:
+            write = functools.partial(self._write, contents, safe_serialization)
+            target = self._save(write, output_dir, AllRanks(None if who is Callers.ALL else _gather_here))
         if self._project.automatic_checkpoint_naming:
             self._project.iteration += 1
         _log.info("Saved the state of the run to %s.", target)
@@ -138,7 +140,7 @@ class Checkpoints:
         location = PartialState().device if map_location == "on_device" else "cpu"
         options = LoadOptions(strict, location, load_kwargs or {})
         ranks = AllRanks()
-        folder = _agreed_folder(ranks.run("find the checkpoint", lambda: self._source(input_dir)))
+        folder = _agreed_folder(ranks, "find the checkpoint", lambda: self._source(input_dir))
         ranks.run_on_each_node("find the checkpoint", lambda: folders.recover(folder))
         ranks.run("find the checkpoint", lambda: _refuse_missing(folder))
         step = ranks.run("read the checkpoint", lambda: self._read(contents, folder, options))
@@ -159,7 +161,25 @@ class Checkpoints:
         state = PartialState()
         return state.is_local_main_process if self._project.save_on_each_node else state.is_main_process
 
-    def _write(self, contents: Contents, folder: Path, safe_serialization: bool) -> None:
+    def _save(self, write: Callable[[Path], None], output_dir: str | os.PathLike[str] | None, ranks: AllRanks) -> Path:
+        def choose() -> Path:
+            target = self._name(output_dir)
+            if self._project.automatic_checkpoint_naming:
+                _refuse_existing(target)
+            return target
+
+        with long_wait_noticed("save_state"):
+            target = _agreed_folder(ranks, "prepare the folder", choose)
+        save_folder(ranks, target, write, self._project.total_limit)
+        return target
+
+    def _can_be_alone(self, contents: Contents) -> bool:
+        """Whether rank 0 can save without the other ranks, which then perhaps don't call."""
+        state = PartialState()
+        needs_all = contents.strategy.gathers_weights or contents.strategy.writes_together
+        return state.use_distributed and state.backend != "xla" and not (needs_all or self._project.save_on_each_node)
+
+    def _write(self, contents: Contents, safe_serialization: bool, folder: Path) -> None:
         weights = contents.strategy.checkpoint_weights(contents.models)
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
@@ -180,7 +200,7 @@ class Checkpoints:
             )
         return Path(self._project.project_dir).expanduser() / "checkpoints"
 
-    def _target(self, output_dir: str | os.PathLike[str] | None) -> Path:
+    def _name(self, output_dir: str | os.PathLike[str] | None) -> Path:
         if not self._project.automatic_checkpoint_naming:
             if output_dir is None:
                 raise ConfigurationError(
@@ -193,14 +213,7 @@ class Checkpoints:
                 "output_dir=%r has no effect with automatic_checkpoint_naming=True, which writes to %s: leave one of "
                 "them out.", str(output_dir), self._folder(),
             )  # fmt: skip
-        target = self._folder() / f"checkpoint_{self._project.iteration}"
-        if target.exists():
-            raise ConfigurationError(
-                f"{target} already exists: load it to continue from it (load_state() loads the newest), set "
-                "accelerator.project_configuration.iteration to the first unused number, or choose another "
-                "project_dir"
-            )
-        return target
+        return self._folder() / f"checkpoint_{self._project.iteration}"
 
     def _source(self, input_dir: str | os.PathLike[str] | None) -> Path:
         if input_dir is None:
@@ -255,14 +268,17 @@ def save_folder(
     ranks.run_on_each_disk("finish the checkpoint", commit)
 
 
-def _agreed_folder(folder: Path) -> Path:
+def _gather_here(_: str, text: str | None) -> list[str | None]:
+    """What a rank that saves alone gathers."""
+    return [text]
+
+
+def _agreed_folder(ranks: AllRanks, task: str, choose: Callable[[], Path]) -> Path:
     """The folder that the first rank of this node chose, since names that contain the time differ between ranks."""
     state = PartialState()
-    if not state.use_distributed:
-        return folder
-    state.compare_calls("name the checkpoint")
-    named = state.exchange.all_gather_objects(folder)
-    chosen: Path = named[state.process_index - state.local_process_index]
+    named = ranks.collect(task, lambda: str(choose()))
+    folder = Path(named[state.process_index])
+    chosen = Path(named[state.process_index - state.local_process_index])
     if chosen != folder:
         _log.warning(
             "Rank %d named the folder %s, but rank %d, the first of its machine, named it %s: the latter is used.",
@@ -270,6 +286,14 @@ def _agreed_folder(folder: Path) -> Path:
             main_process_only=False,
         )  # fmt: skip
     return chosen
+
+
+def _refuse_existing(numbered: Path) -> None:
+    if numbered.exists():
+        raise ConfigurationError(
+            f"{numbered} already exists: load it to continue from it (load_state() loads the newest), set "
+            "accelerator.project_configuration.iteration to the first unused number, or choose another project_dir"
+        )
 
 
 def _refuse_missing(folder: Path) -> None:

@@ -95,6 +95,10 @@ class CheckpointStrategy(Protocol):
         """Reads a checkpoint of these parts."""
 
     @property
+    def gathers_weights(self) -> bool:
+        """Whether ranks communicate to collect the weights."""
+
+    @property
     def writes_together(self) -> bool:
         """Whether ranks communicate while they write the parts."""
 

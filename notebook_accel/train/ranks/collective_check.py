@@ -58,7 +58,7 @@ def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: 
     Raises:
         DistributedOperationException: The calls differ. It is raised on all ranks.
     """
-    gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), _location()), group)
+    gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), location()), group)
     numbers = range(len(gathered)) if group is None else dist.get_process_group_ranks(group)
     calls = dict(zip(numbers, gathered, strict=True))
     if len({call.operation for call in calls.values()}) > 1:
@@ -163,7 +163,7 @@ def _indented(lines: Iterable[str]) -> str:
     return "".join(f"\n    {line}" for line in lines)
 
 
-def _location() -> str:
+def location() -> str:
     """The innermost line of the user's code that led here; that of a library if there is none of the user's."""
     outside: FrameType | None = None
     frame: FrameType | None = sys._getframe()
