@@ -109,7 +109,7 @@ def _open(meetings: _Meetings, line: _Line) -> Callers:
     """Opens a meeting and closes it, on rank 0."""
     others = PartialState().num_processes - 1
     number = meetings.open()
-    with long_wait_noticed("save_state", FIRST_WAIT_S + 1):  # unless it goes on alone before
+    with long_wait_noticed("save_state", FIRST_WAIT_S + 1):  # unless it saves alone before
         came = _wait_for(lambda: meetings.joined(number) == others, _wait_s(line))
     callers = Callers.ALL if came else Callers.FIRST
     meetings.close(number, callers)
