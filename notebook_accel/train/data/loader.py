@@ -143,10 +143,10 @@ class PreparedLoader(DataLoader[Any]):
             return self._first_batch()
         current = random_states.capture_host()
         order.restore(self.base_dataloader, interrupted)
-        random_states.restore_host(order.host_states(interrupted))
+        random_states.restore_host(interrupted["host"])
         self._synchronize_order()
         self.progress.start = interrupted
-        self.progress.has_workers = interrupted.get("has_workers", False)
+        self.progress.has_workers = interrupted["has_workers"]
         first_and_rest = self._first_batch(None if position is None else position.on_skipped)
         random_states.restore_host(current)
         if position is not None:

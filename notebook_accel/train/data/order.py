@@ -32,17 +32,11 @@ def restore(loader: DataLoader[Any], state: State) -> None:
     """Restores the random states that determine the order of the next epoch, except the global ones."""
     for generator, saved in zip(generators(loader), state["generators"], strict=False):
         generator.set_state(saved)
-    for other, saved in zip(_other_generators(loader), state.get("others", ()), strict=False):
+    for other, saved in zip(_other_generators(loader), state["others"], strict=False):
         random_states.set_state_of(other, saved)
     sampler = get_sampler(loader)
     if isinstance(sampler, SeedableRandomSampler):
         sampler.initial_seed = state["seed"]
-
-
-def host_states(state: State) -> State:
-    """The global random states of what `capture` returned."""
-    found: State = state["host"] if "host" in state else {"torch_manual_seed": state["torch"]}  # of an older version
-    return found
 
 
 def synchronize(loader: DataLoader[Any]) -> None:

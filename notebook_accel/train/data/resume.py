@@ -76,4 +76,4 @@ class Progress:
         self.start = None
         self.interrupted = state["start"]
         self.is_over = state["is_over"]
-        self.has_workers = state.get("has_workers", False)
+        self.has_workers = state["has_workers"]

@@ -49,8 +49,7 @@ def capture_host() -> dict[str, Any]:
 
 def restore_host(states: dict[str, Any]) -> None:
     """Sets the global generators on the host to what `capture_host` found."""
-    if "random_state" in states:
-        random.setstate(states["random_state"])
+    random.setstate(states["random_state"])
     torch.set_rng_state(states["torch_manual_seed"])
     numpy = _numpy()
     if numpy is not None and "numpy_random_seed" in states:
