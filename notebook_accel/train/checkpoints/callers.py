@@ -1,11 +1,11 @@
 """Finds out whether all ranks save a checkpoint, or rank 0 alone.
 
 Many scripts for Accelerate call `save_state` in `if accelerator.is_main_process:`. Rank 0 can't see from its own code
-whether the others will come, and a collective without them would never end. So ranks first meet in their store, at a
-key for the line of the user's code that calls:
+whether the others will come, and a collective without them would never end. So a save begins with a rendezvous in the
+store of the process group, at a key for the line of the user's code that calls:
 
-    rank 0       opens a meeting, waits until the others have joined, and closes it with what it has found
-    other ranks  wait for the next meeting, join it, and wait until it is closed
+    rank 0       opens a rendezvous, waits until the others have joined, and closes it with what it has found
+    other ranks  wait for the next rendezvous, join it, and wait until it is closed
 
 How long rank 0 waits depends on what it has found at that line before.
 """
@@ -48,8 +48,8 @@ class Callers(enum.Enum):
 class _Line:
     """What this rank knows of a line of the user's code."""
 
-    meeting: int = 0
-    """The last meeting that it has joined."""
+    joined: int = 0
+    """The number of the last rendezvous that it has joined."""
     last: Callers | None = None
     """How that was closed."""
 
@@ -57,24 +57,24 @@ class _Line:
 @dataclass
 class _Lines:
     group: Any = None
-    """The process group that these meetings were in: another one has another store."""
+    """The process group that this was in: another one has another store."""
     by_location: dict[str, _Line] = field(default_factory=dict)
 
 
-def meet() -> Callers:
+def find() -> Callers:
     """Finds out which ranks save a checkpoint at the user's line that led here."""
     where = location()
     lines: _Lines = rank_local.space().setdefault(__name__, _Lines())
     if lines.group is not dist.group.WORLD:
         lines.group, lines.by_location = dist.group.WORLD, {}
     line = lines.by_location.setdefault(where, _Line())
-    meetings = _Meetings(dist.distributed_c10d._get_default_store(), f"save_state/{where}")
-    line.last = (_open if PartialState().is_main_process else _join)(meetings, line)
+    rendezvous = _Rendezvous(dist.distributed_c10d._get_default_store(), f"save_state/{where}")
+    line.last = (_open if PartialState().is_main_process else _join)(rendezvous, line)
     return line.last
 
 
-class _Meetings:
-    """Those at one line, in the store. They are numbered from 1."""
+class _Rendezvous:
+    """The rendezvous at one line, in the store. They are numbered from 1."""
 
     def __init__(self, store: Any, name: str) -> None:
         self._store = store
@@ -105,14 +105,14 @@ class _Meetings:
         return Callers(self._store.get(key).decode()) if self._store.check([key]) else None
 
 
-def _open(meetings: _Meetings, line: _Line) -> Callers:
-    """Opens a meeting and closes it, on rank 0."""
+def _open(rendezvous: _Rendezvous, line: _Line) -> Callers:
+    """Opens a rendezvous and closes it, on rank 0."""
     others = PartialState().num_processes - 1
-    number = meetings.open()
+    number = rendezvous.open()
     with long_wait_noticed("save_state", FIRST_WAIT_S + 1):  # unless it saves alone before
-        came = _wait_for(lambda: meetings.joined(number) == others, _wait_s(line))
+        came = _wait_for(lambda: rendezvous.joined(number) == others, _wait_s(line))
     callers = Callers.ALL if came else Callers.FIRST
-    meetings.close(number, callers)
+    rendezvous.close(number, callers)
     if callers is Callers.FIRST and line.last is None:
         _log.warning(
             "Only rank 0 has called save_state here within %g s, so it saves without the random states of the other "
@@ -128,16 +128,16 @@ def _wait_s(line: _Line) -> float:
     return NEXT_WAIT_S if line.last is Callers.FIRST else math.inf
 
 
-def _join(meetings: _Meetings, line: _Line) -> Callers:
-    """Joins the next meeting, on another rank."""
+def _join(rendezvous: _Rendezvous, line: _Line) -> Callers:
+    """Joins the next rendezvous, on another rank."""
     with long_wait_noticed("save_state"):
-        if not _wait_for(lambda: meetings.count > line.meeting, FIRST_WAIT_S):
+        if not _wait_for(lambda: rendezvous.count > line.joined, FIRST_WAIT_S):
             PartialState().compare_calls("save_state")  # in debug mode, an error names where rank 0 is instead
-            _wait_for(lambda: meetings.count > line.meeting)
-        line.meeting = meetings.count
-        meetings.join(line.meeting)
-        _wait_for(lambda: meetings.callers(line.meeting) is not None)
-    callers = meetings.callers(line.meeting)
+            _wait_for(lambda: rendezvous.count > line.joined)
+        line.joined = rendezvous.count
+        rendezvous.join(line.joined)
+        _wait_for(lambda: rendezvous.callers(line.joined) is not None)
+    callers = rendezvous.callers(line.joined)
     assert callers is not None
     if callers is Callers.FIRST:
         _log.warning(

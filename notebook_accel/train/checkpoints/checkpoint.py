@@ -100,7 +100,7 @@ class Checkpoints:
             ConfigurationError: The folder is not known, or the contents include something that could not be read back.
             CheckpointError: Saving failed on another rank.
         """
-        who = callers.meet() if self._can_be_alone(contents) else Callers.ALL
+        who = callers.find() if self._can_be_alone(contents) else Callers.ALL
         if who is Callers.FIRST and not PartialState().is_main_process:
             target = self._name(output_dir)
         else:

@@ -149,7 +149,7 @@ def test_a_failure_is_raised_where_it_was_called(ranks: Ranks, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_single_rank_meets_nobody(times: int, tmp_path: Path) -> None:
+def test_a_single_rank_waits_for_nobody(times: int, tmp_path: Path) -> None:
     accelerator, *_ = prepared()
     assert not PartialState().use_distributed
     for _ in range(times):
