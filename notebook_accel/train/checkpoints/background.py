@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import folders, seal, transfer
@@ -19,6 +21,7 @@ from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState
 
+P = TypeVar("P", bound=AnyPath)
 LAST_GRACE = 20.0
 """Seconds that a training that fails waits for the checkpoint that is being written."""
 NOTICE_AFTER = 1.0
@@ -155,18 +158,8 @@ def newest(folder: AnyPath) -> AnyPath | None:
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
     here = [path.name for _, path in folders.numbered(folder)]
     found = state.exchange.all_gather_objects(here) if state.use_distributed else [here]
-    damaged = False
-    for path in reversed([folder / each for each in here if all(each in names for names in found)]):
-        try:
-            ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(path))  # type: ignore[misc]
-        except CheckpointError as error:
-            _report_damage(path, error)
-            damaged = True
-        else:
-            return path
-    if damaged:
-        _report_none_intact(folder)
-    return None
+    common = reversed([folder / each for each in here if all(each in names for names in found)])
+    return _first_intact(ranks, folder, common, seal.verify)
 
 
 def _newest_remote(folder: RemotePath) -> RemotePath | None:
@@ -176,19 +169,47 @@ def _newest_remote(folder: RemotePath) -> RemotePath | None:
     ranks.run_on_each_node("remove old copies", lambda: transfer.remove_copies(folder))
     here = ranks.run(f"list {folder}", lambda: transfer.sealed(folder) if state.is_main_process else [])
     names = state.exchange.all_gather_objects(here)[0] if state.use_distributed else here
-    damaged = False
-    for path in reversed([folder / each for each in names]):
-        ranks.run_on_each_node(f"download {path}", lambda path=path: transfer.fetch(path))  # type: ignore[misc]
+
+    def downloaded() -> Iterator[RemotePath]:
+        for path in reversed([folder / each for each in names]):
+            ranks.run_on_each_node(f"download {path}", functools.partial(transfer.fetch, path))
+            yield path
+
+    return _first_intact(ranks, folder, downloaded(), lambda path: seal.verify(transfer.copy_of(path)))
+
+
+def _first_intact(ranks: AllRanks, folder: AnyPath, paths: Iterable[P], verify: Callable[[P], None]) -> P | None:
+    """The first of these checkpoints that is intact on every node, or `None`.
+
+    Raises:
+        CheckpointError: None is, and one can't be read at all: a training that began anew would replace it.
+    """
+    failures: list[CheckpointError] = []
+    for path in paths:
         try:
-            ranks.run_on_each_node(f"read {path}", lambda path=path: seal.verify(transfer.copy_of(path)))  # type: ignore[misc]
+            ranks.run_on_each_node(f"read {path}", functools.partial(verify, path))
         except CheckpointError as error:
-            _report_damage(path, error)
-            damaged = True
+            failures.append(error)
+            report(f"WARNING: {path.name} is damaged, so the checkpoint before it is used, if there is one: {error}")
         else:
             return path
-    if damaged:
-        _report_none_intact(folder)
+    if failures:
+        ranks.run(f"read the checkpoints in {folder}", lambda: _refuse_unreadable(folder, failures))
+        report(
+            f"WARNING: no checkpoint in {folder} is intact, so the training starts from the beginning, and its "
+            "checkpoints replace these. To keep them, interrupt it now, and move them elsewhere"
+        )
     return None
+
+
+def _refuse_unreadable(folder: AnyPath, failures: Iterable[CheckpointError]) -> None:
+    """Refuses to begin anew where this rank could not read a file, which may be as it should."""
+    for error in failures:
+        if isinstance(error.__cause__, OSError):
+            raise CheckpointError(
+                f"no checkpoint in {folder} is intact, but this may only be a matter of access: {error}. Make the "
+                "files readable, or pass another folder as checkpoint= to train from the beginning"
+            ) from error
 
 
 def local_copy(checkpoint: AnyPath) -> Path:
@@ -200,17 +221,6 @@ def remove_copies(folder: AnyPath) -> None:
     """Removes local copies of remote checkpoints."""
     if isinstance(folder, RemotePath) and PartialState().is_local_main_process:
         transfer.remove_copies(folder)
-
-
-def _report_damage(path: AnyPath, error: CheckpointError) -> None:
-    report(f"WARNING: {path.name} is damaged, so the checkpoint before it is used, if there is one: {error}")
-
-
-def _report_none_intact(folder: AnyPath) -> None:
-    report(
-        f"WARNING: no checkpoint in {folder} is intact, so the training starts from the beginning, and its checkpoints "
-        "replace these. To keep them, interrupt it now, and move them elsewhere"
-    )
 
 
 def report(text: str) -> None:

@@ -130,6 +130,23 @@ def test_with_all_checkpoints_damaged_it_begins_anew_and_says_so(
     assert f"WARNING: no checkpoint in {tmp_path} is intact, so the training starts from" in capsys.readouterr().err
 
 
+def test_with_no_checkpoint_that_can_be_read_it_does_not_begin_anew_and_replace_them(tmp_path: Path) -> None:
+    train(tmp_path, 1)
+    before = names(tmp_path)
+    for name in before:  # permissions would not keep the superuser out
+        path = tmp_path / name / "model.safetensors"
+        path.rename(path.with_name("aside"))
+        path.symlink_to(path)
+    with pytest.raises(CheckpointError, match=r"a matter of access: .*/model.safetensors cannot be read: .*Make the"):
+        train(tmp_path, 1)
+    assert names(tmp_path) == before
+    for name in before:
+        (tmp_path / name / "aside").rename(tmp_path / name / "model.safetensors")
+    steps: list[int] = []
+    train(tmp_path, 1, on_step=steps.append)
+    assert steps == []
+
+
 def test_a_full_disk_is_reported_and_the_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
