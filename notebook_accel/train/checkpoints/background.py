@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from notebook_accel.errors import CheckpointError
+from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folders, seal, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import save_folder
@@ -133,6 +133,7 @@ def prepare(folder: AnyPath) -> None:
     warning.
 
     Raises:
+        ConfigurationError: The path is that of a file.
         CheckpointError: A remote folder can't be written to.
     """
     if isinstance(folder, RemotePath):
@@ -142,6 +143,8 @@ def prepare(folder: AnyPath) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigurationError(f"checkpoints can't be saved to {folder}: {error.strerror}. Name a folder") from None
     except OSError as error:
         report(f"WARNING: checkpoints cannot be written to {folder} at present, so nothing can be resumed: {error}")
 
