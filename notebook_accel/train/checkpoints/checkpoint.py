@@ -100,7 +100,8 @@ class Checkpoints:
             ConfigurationError: The folder is not known, or the contents include something that could not be read back.
             CheckpointError: Saving failed on another rank.
         """
-        who = callers.find() if self._can_be_alone(contents) else Callers.ALL
+        given = "" if output_dir is None else os.fspath(output_dir)
+        who = callers.find(given) if self._can_be_alone(contents) else Callers.ALL
         if who is Callers.FIRST and not PartialState().is_main_process:
             target = self._name(output_dir)
         else:

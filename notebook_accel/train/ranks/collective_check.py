@@ -58,7 +58,7 @@ def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: 
     Raises:
         DistributedOperationException: The calls differ. It is raised on all ranks.
     """
-    gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), location()), group)
+    gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), _location()), group)
     numbers = range(len(gathered)) if group is None else dist.get_process_group_ranks(group)
     calls = dict(zip(numbers, gathered, strict=True))
     if len({call.operation for call in calls.values()}) > 1:
@@ -163,8 +163,14 @@ def _indented(lines: Iterable[str]) -> str:
     return "".join(f"\n    {line}" for line in lines)
 
 
-def location() -> str:
-    """The innermost line of the user's code that led here; that of a library if there is none of the user's."""
+def _location() -> str:
+    """The line at `user_frame`, with its source."""
+    frame = user_frame()
+    return "an unknown line" if frame is None else _name_line(frame)
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the user's code that led here; that of a library if there is none of the user's."""
     outside: FrameType | None = None
     frame: FrameType | None = sys._getframe()
     while frame is not None:
@@ -172,9 +178,9 @@ def location() -> str:
         if not filename.startswith((_PACKAGE, "<frozen ", contextlib.__file__)):
             outside = outside or frame
             if not filename.startswith(_LIBRARIES):
-                return _name_line(frame)
+                return frame
         frame = frame.f_back
-    return "an unknown line" if outside is None else _name_line(outside)
+    return outside
 
 
 def _name_line(frame: FrameType) -> str:

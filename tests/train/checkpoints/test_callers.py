@@ -110,6 +110,24 @@ def test_where_all_ranks_have_saved_before_rank_0_waits_for_them(ranks: Ranks, t
     assert ranks(slow, str(tmp_path)) == [[True, True]] * 2
 
 
+def at_two_lines(folder: str) -> list[str]:
+    """Rank 0 saves alone while the others wait for the next; then all do, each at a line of its own."""
+    callers.FIRST_WAIT_S = 0.1 if PartialState().is_main_process else 60.0
+    accelerator, *_ = prepared()
+    if accelerator.is_main_process:
+        accelerator.save_state(f"{folder}/alone")
+        callers.FIRST_WAIT_S = 60.0
+        saved = accelerator.save_state(f"{folder}/together")
+    else:
+        saved = accelerator.save_state(f"{folder}/together")
+    return sorted(path.name for path in Path(saved).glob("random_states_*"))
+
+
+def test_ranks_may_save_together_at_lines_of_their_own(ranks: Ranks, tmp_path: Path) -> None:
+    assert ranks(at_two_lines, str(tmp_path)) == [["random_states_0.pkl", "random_states_1.pkl"]] * 2
+    assert not (tmp_path / "alone" / "random_states_1.pkl").exists()
+
+
 def said(folder: str) -> list[str]:
     kept = logging.handlers.BufferingHandler(100)
     logging.getLogger(callers.__name__).addHandler(kept)
