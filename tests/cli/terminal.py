@@ -8,8 +8,12 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 
 def _take_terminal() -> None:
@@ -46,11 +50,21 @@ def launch(*arguments: str | Path, types: Sequence[tuple[str, str]] = (), **envi
             written += data
             while waiting and (found := re.compile(waiting[0][0].encode()).search(written, seen)):
                 seen = found.end()
+                _wait_until_it_reads(process)
                 os.write(ours, waiting.pop(0)[1].encode())
     finally:
         os.close(ours)
         process.kill()
-    return process.wait(timeout=60), written.decode()
+        process.wait(timeout=60)
+    return process.returncode, written.decode()
+
+
+def _wait_until_it_reads(process: subprocess.Popen[bytes]) -> None:
+    """Waits until it waits for a key: just after its prompt, readline overlooks an interrupt until the next key."""
+    with suppress(psutil.NoSuchProcess):
+        watched = psutil.Process(process.pid)
+        while watched.status() not in (psutil.STATUS_SLEEPING, psutil.STATUS_ZOMBIE):
+            time.sleep(0.001)
 
 
 def plain(written: str) -> str:
