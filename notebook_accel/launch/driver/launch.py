@@ -79,7 +79,6 @@ class Launch:
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
-        self._checkpoint_dir = "" if saved is None else saved.checkpoint_dir
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view
         self.collect: Collect = unpickled
@@ -122,10 +121,11 @@ class Launch:
 
     def _announce(self) -> None:
         """Records a job that saves checkpoints before its ranks start, and names others that save to its folder."""
-        if self._checkpoint_dir:
+        folder = self.job.launched.checkpoint_dir
+        if folder:
             self.journal.begin()
             is_whole = self._plan.size == self._plan.world_size
-            others = other_jobs.unnoticed(self.job.notice, self.job.id, self._checkpoint_dir) if is_whole else ""
+            others = other_jobs.unnoticed(self.job.notice, self.job.id, folder) if is_whole else ""
             if others:
                 front_end.current.notice(others)
 
