@@ -97,10 +97,10 @@ def test_a_narrow_cell_has_all_of_it(page: Page) -> None:
 METRICS = """
 def train():
     rank = int(os.environ["RANK"])
-    with tqdm(total=10, desc="epoch of training", mininterval=0) as bar:
+    with tqdm(total=1_000_000, desc="epoch of training", unit="sample", mininterval=0) as bar:
         for step in range(40):
             report({"train/loss": 123456.5 / (1 + step), "validation/loss_of_the_part_that_is_held_out": step * rank})
-        bar.update(2 if rank == 1 else 8)
+        bar.update(200_000 if rank == 1 else 800_000)
         print("a line of output that is rather long, to see whether it wraps in a narrow cell")
         wait_for("the end")
         if rank == 1:
@@ -124,6 +124,8 @@ def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
     assert box is not None
     assert box["width"] < 240
     fits(cell)
+    expect(cell.rank(1).locator(".na-amount")).to_contain_text("sample/s")
+    expect(cell.rank(1).locator(".na-amount")).to_be_visible()
     own_page.screenshot("running")
     cell.panel.locator(".na-chart > .na-plot").first.click()
     expect(cell.panel.locator(".na-enlarged canvas")).to_be_visible()
