@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -207,6 +208,11 @@ def test_a_job_that_nothing_is_known_of_is_kept_for_a_day(
     assert prune() == (found if kept else [])
 
 
+def _without_duration(line: str) -> str:
+    """A line of a listing without how long the job, which still runs, has run."""
+    return re.sub(r" +[0-9.]+ s ", " ", line)
+
+
 def test_jobs_are_listed_the_newest_first(state: Path) -> None:
     old, new = recorded("old", at=-3600), recorded("new", ended=False)
     listed = jobs()
@@ -217,9 +223,9 @@ def test_jobs_are_listed_the_newest_first(state: Path) -> None:
     lines = repr(listed).splitlines()
     assert lines[0].startswith(f"{new.id}  20")
     assert lines[0].endswith("2 ranks  new()  running")
-    assert "1:00:00" in lines[1]
-    listed_in_shell = CliRunner().invoke(main, ["jobs", "--last", "1"]).output
-    assert listed_in_shell.splitlines() == lines[:1]
+    assert "1:00:0" in lines[1]
+    (listed_in_shell,) = CliRunner().invoke(main, ["jobs", "--last", "1"]).output.splitlines()
+    assert _without_duration(listed_in_shell) == _without_duration(lines[0])
     assert [job.id for job in magic_commands.run(command, "%accelerate", "jobs --last 1")] == [new.id]
 
 
