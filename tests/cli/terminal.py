@@ -22,12 +22,13 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def launch(*arguments: str | Path, types: Sequence[tuple[str, str]] = (), **environ: str) -> tuple[int, str]:
+def launch(*arguments: str | Path, types: Sequence[tuple[str, str | Path]] = (), **environ: str) -> tuple[int, str]:
     """Runs a launch in a terminal of 100 columns; returns its exit code, and all that it has written there.
 
     Args:
         arguments: Of `notebook-accel launch`.
-        types: What is typed, each once its pattern has been written, after that of the one before.
+        types: What is typed, each once its pattern has been written, after that of the one before. A path is created
+            instead, empty.
         environ: What is added to the environment.
     """
     ours, theirs = pty.openpty()
@@ -51,7 +52,11 @@ def launch(*arguments: str | Path, types: Sequence[tuple[str, str]] = (), **envi
             while waiting and (found := re.compile(waiting[0][0].encode()).search(written, seen)):
                 seen = found.end()
                 _wait_until_it_reads(process)
-                os.write(ours, waiting.pop(0)[1].encode())
+                _, typed = waiting.pop(0)
+                if isinstance(typed, Path):
+                    typed.touch()
+                else:
+                    os.write(ours, typed.encode())
     finally:
         os.close(ours)
         process.kill()

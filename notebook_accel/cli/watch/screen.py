@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,13 +104,24 @@ class Screen:
         for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
             self._apply(rank, Line(stream, text))
 
-    def ask(self, rank: int, event: InputRequested) -> str | None:
-        """Prompts for a line while nothing is drawn; returns `None` if there is no input."""
+    def ask(self, rank: int, event: InputRequested, wait: AbstractContextManager[None]) -> str | None:
+        """Prompts for a line while nothing is drawn; returns `None` if there is no input.
+
+        Args:
+            rank: Waits for the line.
+            event: What it shows before that.
+            wait: Is held while the terminal is waited for, and may end that with `KeyboardInterrupt`.
+        """
         self._apply(rank, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
         self._show_lines()
         self._view.finish()
+        prompt = self._label(self._job.ranks[rank].rank) + event.prompt
         try:
-            return front_end.current.request_input(event.output, self._label(self._job.ranks[rank].rank) + event.prompt)
+            with wait:
+                return front_end.current.request_input(event.output, prompt)
+        except KeyboardInterrupt:
+            front_end.current.write("stdout", "\n")  # what follows doesn't belong to the prompt
+            raise
         finally:
             self._apply(rank, PhaseChanged(Phase.RUNNING))
             self._view = self._open_view()

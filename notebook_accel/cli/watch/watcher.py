@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
+import signal
 import socket
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from notebook_accel.cli.watch.screen import Screen
 
 _TICK = 0.1
-"""Seconds between two drawings."""
+"""Seconds between two drawings, and between two looks at whether a prompt is still of use."""
 _LONGEST_PATH = 90
 """Characters of the path of the socket's folder: that of a socket may have about 100."""
 
@@ -65,6 +67,7 @@ class Watcher:
 
     def run(self, over: int) -> None:
         """Shows the ranks until the other end of the pipe `over` is closed."""
+        self._over = over
         self._loop.register(over, self._on_end)
         from notebook_accel.cli.watch import screen  # noqa: F401  # while torch's launcher imports torch
 
@@ -160,9 +163,39 @@ class Watcher:
         self._is_prompting = True
         with contextlib.suppress(KeyboardInterrupt):
             if not self._interrupts:
-                answer = self._screen.ask(rank, event)
+                answer = self._screen.ask(rank, event, self._until_gone(rank))
         self._is_prompting = False
         self.send([rank], Answer(answer))
+
+    @contextlib.contextmanager
+    def _until_gone(self, rank: int) -> Iterator[None]:
+        """Interrupts the body once this rank or torch's launcher has ended, as when another rank fails.
+
+        The body is a wait for the terminal, on the main thread. A timer ends it time and again, since readline
+        overlooks a signal that arrives just before it waits for a key.
+
+        Raises:
+            KeyboardInterrupt: One of them has ended.
+        """
+        ends = select.poll()
+        ends.register(self._over, select.POLLIN)
+        ends.register(self._streams[rank].channel, 0)  # a closed connection is always reported
+
+        def look(*_: object) -> None:
+            if ends.poll(0):
+                signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, _TICK, _TICK)
+        try:
+            yield
+        finally:
+            try:
+                if not self._interrupts:  # an interrupt sets the timer for a notice
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            finally:
+                signal.signal(signal.SIGALRM, before)
 
     def _disconnect(self, rank: int) -> None:
         """Reads the last messages and output of a rank that has ended."""

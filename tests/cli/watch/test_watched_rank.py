@@ -116,6 +116,26 @@ def test_after_an_interrupt_no_other_rank_prompts(tmp_path: Path) -> None:
     assert ended == 130, written
 
 
+def test_a_rank_that_fails_ends_the_prompt_of_another(tmp_path: Path) -> None:
+    script = tmp_path / "asks.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        "if os.environ['RANK'] == '0': print('answer', input('really? '))\n"
+        "while not pathlib.Path(f'{__file__}.prompted').exists(): time.sleep(0.01)\n"
+        "raise ValueError('no more')\n"
+    )
+    ended, written = terminal.launch(
+        "--num_processes=2",
+        "--monitor_interval=0.1",
+        script,
+        types=[(r"really\?", tmp_path / "asks.py.prompted")],
+    )
+    shown = terminal.plain(written)
+    assert ended == 1, shown
+    assert re.search(r"^\[0\] really\?\s*\n(.*\n)*\[1\] ValueError: no more$", shown, re.MULTILINE), shown
+    assert "answer" not in shown
+
+
 # A rank
 
 
