@@ -65,6 +65,14 @@ def launch(folder, **options):
 """After `TRAIN`: its steps take a while."""
 
 
+SHORT_GRACE = """
+def shorten():
+    from notebook_accel.train.checkpoints import folder_lock
+
+    folder_lock.GRACE = 0.0
+"""
+
+
 @pytest.fixture
 def whole(notebook: Notebook) -> str:
     """The weights of a training that nothing interrupts."""
@@ -230,3 +238,36 @@ def test_a_training_ends_at_its_time_limit(notebook: Notebook, tmp_path: Path, w
     notebook.check(TRAIN)
     notebook.check(f"found = launch({str(tmp_path)!r})")
     assert notebook.check("[weights for _, weights in found]").value == whole
+
+
+def test_a_folder_belongs_to_one_training_until_its_kernel_is_killed(
+    open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
+) -> None:
+    """Starts a kernel of its own, whose server imports torch."""
+    folder = tmp_path / "runs"
+    with_same_state = {"NOTEBOOK_ACCEL_STATE": notebook.state}
+    other = open_notebook(env=with_same_state)
+    other.check("from notebook_accel import notebook_launcher\n" + TRAIN)
+    cell = other.begin(f"launch({str(folder)!r}, 14)")
+    other.read_until_ranks_wrote(cell, "waiting", 2)
+    wait_until(lambda: (folder / "checkpoint_12").is_dir())
+    refused = notebook.run(f"launch({str(folder)!r})")
+    assert refused.error == "ConfigurationError"
+    assert f"saves its checkpoints in the same folder, {folder}, so that each of the two" in refused.error_text
+    assert re.search(
+        r"To watch it, call attach\('\w+'\); to end it first, attach\('\w+'\)\.cancel\(\)", refused.error_text
+    )
+    notebook.check(f"%accelerate --checkpoint-dir {folder}")  # then, only a launch that trains is refused
+    try:
+        assert notebook.check("notebook_launcher(int, num_processes=1, device='cpu')").value == "[0]"
+        notebook.check(f"{SHORT_GRACE}\nwith_short_grace = lambda: (shorten(), train())")
+        refused = notebook.run("notebook_launcher(with_short_grace, num_processes=2, device='cpu')")
+    finally:
+        notebook.check("%accelerate --reset")
+    assert refused.error == "RankError"
+    assert f"ConfigurationError: {folder} is in use: process " in refused.error_text
+    os.kill(other.pid, signal.SIGKILL)
+    found = notebook.check(f"found = launch({str(folder)!r}); [steps for steps, _ in found]")
+    assert found.value == "[8, 8]"
+    assert notebook.check("[weights for _, weights in found]").value == whole
+    assert sorted(each.name for each in folder.iterdir()) == ["checkpoint_18", "checkpoint_20"]

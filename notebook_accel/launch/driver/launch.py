@@ -91,7 +91,7 @@ class Launch:
         """The plan of the current attempt."""
         shrinks = planned.config.min_processes is not None
         self._remaining = Remaining(planned, engine, environ) if shrinks else None
-        self._environ = {**environ, **environment.of_time_limit(planned.config)}
+        self._environ = {**environ, **environment.of_job(self.job.id), **environment.of_time_limit(planned.config)}
         self._payload = packed
 
     @property

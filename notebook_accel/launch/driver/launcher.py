@@ -202,8 +202,16 @@ class Prepared:
 
         Returns:
             As `notebook_launcher`.
+
+        Raises:
+            ConfigurationError: A job that runs saves its checkpoints in the same folder.
         """
         folder = "" if saved is None else saved.checkpoint_dir
+        try:
+            other_jobs.refuse_shared_folder(self.planned, folder)
+        except ConfigurationError:
+            packed.close()
+            raise
         planned = self.planned.noting(other_jobs.notice(self.planned, name, folder))
         if mode == DETACHED:
             from notebook_accel.launch.driver import detach as detaching

@@ -9,7 +9,7 @@ from typing import Any
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Shown, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 FORMAT = 2
 """The version of the file format; a change that older readers would misread increments it."""

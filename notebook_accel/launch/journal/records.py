@@ -18,7 +18,7 @@ from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import Head
 from notebook_accel.launch.journal.private_files import open_private
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
 KEEPALIVE_INTERVAL = 20.0

@@ -25,7 +25,7 @@ from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 FIRST_WRITE = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""

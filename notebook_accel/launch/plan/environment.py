@@ -75,6 +75,11 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
     return found | dict(plan.config.env)
 
 
+def of_job(id: str) -> dict[str, str]:
+    """The variable that names the job of a rank."""
+    return {"NOTEBOOK_ACCEL_JOB": id}
+
+
 def of_time_limit(config: LaunchConfig) -> dict[str, str]:
     """The variable that says when a training ends, if the launch begins now. A restart does not change it."""
     limit = durations.seconds(config.time_limit)

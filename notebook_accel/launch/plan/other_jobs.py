@@ -6,15 +6,19 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from notebook_accel.errors import JobLostError
+from notebook_accel.config import remote_folders
+from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobStarted
 from notebook_accel.hardware.cores import usable
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
+GRACE = 2.0
+"""Seconds in which a job that was just killed or cancelled has to end, before a launch into its folder is refused."""
+_PAUSE = 0.05
 _MOST = 3
 
 
@@ -41,12 +45,26 @@ class _OtherJob:
         return f"{started.title or title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
 
     def describe_folder(self) -> str:
-        """As `describe`, for a launch that saves its checkpoints where the job does."""
+        """As `describe`, for a launch that may save its checkpoints where the job does."""
+        what = "each of the two may remove or continue those of the other"
+        if not remote_folders.is_remote(self.checkpoint_dir):
+            what = "a loop over Accelerator.epochs is refused here while it trains"
+        return f"{self._describe_folder(what)}: {self._stop()}, or pass another folder as checkpoint="
+
+    def refusal(self) -> str:
+        """Why a launch can't save its checkpoints where the job does."""
+        id = self.start.id
+        what = "each of the two would remove or continue those of the other"
+        return (
+            f"{self._describe_folder(what)}. To watch it, call attach({id!r}); to end it first, "
+            f"attach({id!r}).cancel() and wait(); to run both, pass another folder as checkpoint="
+        )
+
+    def _describe_folder(self, what: str) -> str:
         called = self.start.title or title(self.start.name)
         return (
             f"{called} of {self.place} runs {self._ran()}, and saves its checkpoints in the same folder, "
-            f"{self.checkpoint_dir}, so that each of the two may remove or continue those of the other: "
-            f"{self._stop()}, or pass another folder as checkpoint="
+            f"{self.checkpoint_dir}, so that {what}"
         )
 
     def _ran(self) -> str:
@@ -75,6 +93,24 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     lines = [job.describe_folder() for job in rivals] + [job.describe(name, wanted) for job in found[:_MOST]]
     left = len(found) - _MOST
     return "\n".join([*lines, *([f"and {left} other job{'s' if left > 1 else ''}: see jobs()"] if left > 0 else [])])
+
+
+def refuse_shared_folder(planned: Plan, checkpoint_dir: str) -> None:
+    """Refuses a launch that names the folder in which a job of this machine saves its checkpoints.
+
+    A folder from another layer of the settings is that of every launch, also of one that doesn't train. There, only the
+    loop that would save is refused, by the rank; see `train/checkpoints/folder_lock.py`.
+
+    Raises:
+        ConfigurationError: There is such a job.
+    """
+    if not checkpoint_dir or planned.config.cite("checkpoint_dir") or planned.size != planned.world_size:
+        return
+    deadline = time.monotonic() + GRACE
+    while (job := next((each for each in _running() if each.checkpoint_dir == checkpoint_dir), None)) is not None:
+        if time.monotonic() > deadline:
+            raise ConfigurationError(job.refusal())
+        time.sleep(_PAUSE)
 
 
 def unnoticed(shown: str, id: str, checkpoint_dir: str) -> str:

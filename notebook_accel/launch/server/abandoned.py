@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 VARIABLE = "NOTEBOOK_ACCEL_KERNEL"
 

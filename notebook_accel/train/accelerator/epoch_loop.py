@@ -10,6 +10,7 @@ was done, and when the first of them delivers a batch, the random generators are
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -107,6 +108,11 @@ class EpochLoop:
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
         background.prepare(folder)
         self._refuse_tpu()
+        with background.hold(folder, self._settings.job) as hold:
+            yield from self._epochs_of(folder, contents, hold)
+
+    def _epochs_of(self, folder: AnyPath, contents: Contents, hold: contextlib.ExitStack) -> Iterator[int]:
+        """As `epochs`, while this training holds its folder."""
         found = resuming.newest(folder, self._settings)
         self._space[TRAINING_STEP] = self._step  # torch makes a step to load the shards of an optimizer
         if found is None:
@@ -142,6 +148,8 @@ class EpochLoop:
             self._finish()
         except BaseException:  # also `GeneratorExit`: the user's code has raised, or has left the loop
             self._saver.wait_briefly()
+            if self._saver.is_busy:
+                hold.pop_all()  # then the end of this process releases the folder
             raise
         finally:
             # After an error, no other rank is waited for any longer: it may be gone.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
-from notebook_accel.train.checkpoints import folders, seal, transfer
+from notebook_accel.train.checkpoints import folder_lock, folders, seal, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import save_folder
 from notebook_accel.train.checkpoints.parts import Part
@@ -147,6 +147,30 @@ def prepare(folder: AnyPath) -> None:
         raise ConfigurationError(f"checkpoints can't be saved to {folder}: {error.strerror}. Name a folder") from None
     except OSError as error:
         report(f"WARNING: checkpoints cannot be written to {folder} at present, so nothing can be resumed: {error}")
+
+
+def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
+    """Has rank 0 hold a folder for a training, unless it is a remote one; all ranks call it.
+
+    Args:
+        folder: The folder.
+        job: The ID of the launch's job.
+
+    Returns:
+        What releases the folder when it is closed.
+
+    Raises:
+        ConfigurationError: Another training saves to the folder.
+        CheckpointError: The same, on the ranks other than 0.
+    """
+    stack = contextlib.ExitStack()
+    if isinstance(folder, RemotePath):
+        return stack
+    is_main = PartialState().is_main_process
+    lock = AllRanks().run("save its checkpoints", lambda: folder_lock.acquire(folder, job, report) if is_main else None)
+    if lock is not None:
+        stack.callback(lock.release)
+    return stack
 
 
 def newest(folder: AnyPath) -> AnyPath | None:

@@ -47,6 +47,8 @@ class Environment:
     """When such a training ends, with a checkpoint, in seconds since the epoch."""
     attempt: int = 0
     """How often the group of ranks was restarted after a failure."""
+    job: str = ""
+    """The ID of the launch's job; empty for a process that another launcher has started."""
     fsdp: Mapping[str, str] | None = None
     """Accelerate's `FSDP_*` variables, for an Accelerator without a plugin; `None`: no sharding."""
 
@@ -92,6 +94,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         checkpoint_resume=_flag(environ, "NOTEBOOK_ACCEL_CHECKPOINT_RESUME", "true"),
         stop_at=float(environ.get("NOTEBOOK_ACCEL_STOP_AT") or 0) or None,
         attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
+        job=environ.get("NOTEBOOK_ACCEL_JOB", ""),
         fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
     )
 

@@ -44,6 +44,7 @@ def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_ot
 ) -> None:
     notices: list[str] = []
     monkeypatch.setattr(front_end.current, "notice", notices.append)
+    monkeypatch.setattr(other_jobs, "refuse_shared_folder", lambda *_: None)
     monkeypatch.setattr(other_jobs, "notice", lambda *_: "")  # each is planned before the other is recorded
     file, folder = str(tmp_path / "file"), str(tmp_path / "folder")
     both = [notebook_launcher(answer_after, (file,), 1, device="cpu", block=False, checkpoint=folder) for _ in range(2)]

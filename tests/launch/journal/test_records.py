@@ -26,9 +26,9 @@ from notebook_accel.launch.journal import pruning, records, writing
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system.owner import Owner
 from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.magics.command import command
+from notebook_accel.owner import Owner
 
 MAX_JOBS = 20
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from notebook_accel.config import LaunchConfig
+from notebook_accel.config.settings import Source
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
@@ -18,13 +21,14 @@ from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 
 @pytest.fixture(autouse=True)
 def cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(records.VARIABLE, str(tmp_path))
     monkeypatch.setattr(other_jobs, "usable", lambda: 4)
+    monkeypatch.setattr(other_jobs, "GRACE", 0.0)
 
 
 def a_plan(size: int, *devices: str) -> Plan:
@@ -69,21 +73,53 @@ def test_a_job_of_the_same_function_is_named_even_if_there_are_cores_for_both() 
     )
 
 
-def test_a_job_that_saves_checkpoints_in_the_same_folder_is_named_however_many_cores_there_are() -> None:
+def saving_to(folder: str) -> Job:
     job = Job("other", 0, 1, devices=["cpu"])
-    saved = SavedLaunch(LaunchConfig(), "/runs/digits", "other", BLOCKING, "", {}, "/")
-    Journal(job, saved=saved).open()
-    named = other_jobs.notice(a_plan(1, "cpu"), "train", "/runs/digits")
-    assert re.match(
-        r"other\(\) of this process runs on 1 rank, for [0-9.]+ s, and saves its checkpoints in the same ", named
+    Journal(job, saved=SavedLaunch(LaunchConfig(), folder, "other", BLOCKING, "", {}, "/")).open()
+    return job
+
+
+def test_a_launch_that_names_the_folder_in_which_a_job_saves_is_refused() -> None:
+    id = saving_to("/runs/digits").id
+    with pytest.raises(ConfigurationError) as refused:
+        other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
+    assert re.fullmatch(
+        r"other\(\) of this process runs on 1 rank, for [0-9.]+ s, and saves its checkpoints in the same folder, "
+        r"/runs/digits, so that each of the two would remove or continue those of the other\. To watch it, call "
+        rf"attach\('{id}'\); to end it first, attach\('{id}'\)\.cancel\(\) and wait\(\); to run both, pass another "
+        r"folder as checkpoint=",
+        str(refused.value),
     )
-    assert (
-        f"folder, /runs/digits, so that each of the two may remove or continue those of the other: attach('{job.id}"
-        in (named)
-    )
-    assert other_jobs.notice(a_plan(1, "cpu"), "train", "/runs/others") == ""
+    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/others")
+    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "")
     together = dataclasses.replace(a_plan(1, "cpu"), config=LaunchConfig(num_nodes=2))
-    assert other_jobs.notice(together, "train", "/runs/digits") == ""
+    other_jobs.refuse_shared_folder(together, "/runs/digits")
+
+
+def test_a_launch_waits_for_a_job_in_its_folder_that_is_just_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = saving_to("/runs/digits")
+    monkeypatch.setattr(other_jobs, "GRACE", 60.0)
+    monkeypatch.setattr(time, "sleep", lambda _: job.finish(Status.CANCELLED))
+    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
+
+
+@pytest.mark.parametrize(
+    ("folder", "what"),
+    [
+        ("/runs/digits", "a loop over Accelerator.epochs is refused here while it trains"),
+        ("s3://runs/digits", "each of the two may remove or continue those of the other"),
+    ],
+)
+def test_a_launch_that_may_not_train_in_its_folder_names_the_job_that_does(folder: str, what: str) -> None:
+    id = saving_to(folder).id
+    of_every_launch = LaunchConfig(sources={"checkpoint_dir": Source("magic", "%accelerate --checkpoint-dir")})
+    plan = dataclasses.replace(a_plan(1, "cpu"), config=of_every_launch)
+    other_jobs.refuse_shared_folder(plan, folder)
+    assert other_jobs.notice(plan, "train", folder).endswith(
+        f"saves its checkpoints in the same folder, {folder}, so that {what}: attach('{id}').cancel() stops it, or "
+        "pass another folder as checkpoint="
+    )
+    assert other_jobs.notice(plan, "train", f"{folder}/others") == ""
 
 
 def test_a_job_that_has_ended_is_not_named() -> None:

@@ -15,8 +15,8 @@ from notebook_accel import notebook_launcher
 from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.system.owner import Owner
 from notebook_accel.notebook.views import html_view
+from notebook_accel.owner import Owner
 
 RECORDED = Path(__file__).parent / "recorded"
 

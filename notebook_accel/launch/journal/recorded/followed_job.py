@@ -16,7 +16,7 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.reply_files import rank_requester
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.stack_requests import stack_requester
-from notebook_accel.launch.system.owner import Owner
+from notebook_accel.owner import Owner
 
 
 class FollowedJob:

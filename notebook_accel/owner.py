@@ -48,6 +48,11 @@ class Owner:
         """Whether it is of this system. Whether a process of another one exists cannot be known here."""
         return self.system == _system()
 
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether it is of this boot of this machine, perhaps of another container there."""
+        return self.system.partition(" ")[0] == _system().partition(" ")[0]
+
     def is_alive(self) -> bool:
         """Whether the process exists; meaningful only if it is local."""
         return _began(self.pid) == self.began
