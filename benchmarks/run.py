@@ -122,7 +122,7 @@ def read(folder: Path) -> dict[str, Run]:
 
 
 def write(folder: Path, kept: Mapping[str, Run]) -> None:
-    """Writes what is known of each, for machines and for people. `scripts/generate` copies the goals that were missed."""
+    """Writes what is known of each, for machines and for people; `scripts/generate` copies the missed goals."""
     runs = [kept[name] for name in NAMES if name in kept]
     (folder / "results.json").write_text(json.dumps([asdict(each) for each in runs], indent=1) + "\n")
     (folder / "results.svg").write_text(draw([each for done in runs for each in done.goals()]))
