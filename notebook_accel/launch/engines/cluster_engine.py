@@ -16,7 +16,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import installed, processes
+from notebook_accel.launch.system import installed, processes, threads
 from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -167,7 +167,7 @@ class Bridge:
         """Ends the bridge, and everything that it has started."""
         self.control.close()
         self._log.close()
-        threading.Thread(target=self.process.wait, name="notebook-accel-reaper", daemon=True).start()
+        threads.start_if_allowed(self.process.wait, "notebook-accel-reaper")  # without one, it stays a zombie
 
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:

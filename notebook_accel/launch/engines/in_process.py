@@ -6,13 +6,12 @@ environment and output, and cannot be killed; an interrupt is raised in it betwe
 
 from __future__ import annotations
 
-import contextvars
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
@@ -20,6 +19,7 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.server import store
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.system.process_setup import set_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
@@ -77,8 +77,8 @@ class InProcessRanks(LocalRanks):
         self._rank = Rank(Channel(rank_end), spec.heartbeat, isolated=False)
         self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
         loop.register(self._exit_receiver, self._on_thread_end)
-        self._thread = self._start_thread(self._serve, "rank")
-        self._start_thread(self._host_store, "store")
+        self._thread = threads.start(self._serve, "notebook-accel-rank")
+        threads.start(self._host_store, "notebook-accel-store")
 
     def call(self, ranks: Collection[int], packed: Payload) -> None:
         assert packed.unpacked is not None
@@ -110,14 +110,6 @@ class InProcessRanks(LocalRanks):
     def _on_thread_end(self) -> None:
         self._loop.unregister(self._exit_receiver)
         self._on_exit(0, Exited(code=int(self._rank.failed), at=time.time()))
-
-    @staticmethod
-    def _start_thread(work: Callable[[], None], name: str) -> threading.Thread:
-        # ipykernel finds the cell to print to in the context.
-        run = contextvars.copy_context().run
-        thread = threading.Thread(target=run, args=(work,), name=f"notebook-accel-{name}", daemon=True)
-        thread.start()
-        return thread
 
     def _serve(self) -> None:
         while not _environment.acquire(timeout=_POLL_INTERVAL):

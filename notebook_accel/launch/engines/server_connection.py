@@ -149,5 +149,4 @@ def _reap_later(process: subprocess.Popen[bytes] | None) -> None:
     """Waits for a child on a thread, so that it does not stay a zombie."""
     if process is not None and process not in _reaped:
         _reaped.add(process)
-        with contextlib.suppress(LaunchError):  # it then stays a zombie
-            threads.start(process.wait, "notebook-accel-reaper")
+        threads.start_if_allowed(process.wait, "notebook-accel-reaper")  # without one, it stays a zombie

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Event, Sampled, from_wire, is_sound, to_wire
@@ -15,6 +16,7 @@ from notebook_accel.launch.job.job import Job, no_replies
 from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.wire import stack_frames, stream
 
 _INTERVAL = 0.1
@@ -65,8 +67,8 @@ def rank_requester(job: Job, record: Record) -> RequestRanks:
         except OSError:  # the job's folder is gone
             then({})
             return
-        wait = (job, record, number, request.seconds + _TIMEOUT, then)
-        threading.Thread(target=_wait, args=wait, name="request to ranks", daemon=True).start()
+        wait = partial(_wait, job, record, number, request.seconds + _TIMEOUT, then)
+        threads.start(wait, "notebook-accel-request")
 
     return request_ranks
 

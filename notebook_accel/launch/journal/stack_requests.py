@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Stacks, StacksRequested, ThreadStack
@@ -14,6 +15,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def stack_requester(job: Job, record: Record) -> Callable[[Callable[[StacksByRan
         except OSError:  # the job's folder is gone
             then({})
             return
-        threading.Thread(target=_wait, args=(job, record, number, then), name="ask for stacks", daemon=True).start()
+        threads.start(partial(_wait, job, record, number, then), "notebook-accel-stacks")
 
     return request_stacks
 

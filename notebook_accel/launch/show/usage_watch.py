@@ -10,12 +10,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from notebook_accel import hardware
 from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
 from notebook_accel.launch.job.resources.gpu_counters import GpuCounters
+from notebook_accel.launch.system import threads
 
 if TYPE_CHECKING:
     from notebook_accel.hardware import Sensors
@@ -53,10 +55,7 @@ class UsageWatch:
             self._due = now + max(INTERVAL, self._reader.seconds / SHARE)
             wanted = self._wanted()
             if wanted:
-                thread = threading.Thread(target=self._reader.read, args=(wanted,), name="notebook-accel usage")
-                with contextlib.suppress(RuntimeError):  # the system allows no further thread at present
-                    thread.start()
-                    self._thread = thread
+                self._thread = threads.start_if_allowed(partial(self._reader.read, wanted), "notebook-accel usage")
 
     def close(self) -> None:
         """Ends the reading, and releases the libraries of the GPUs' drivers."""

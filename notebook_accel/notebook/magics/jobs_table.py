@@ -7,6 +7,7 @@ import contextvars
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from notebook_accel.errors import NotebookAccelError
@@ -15,6 +16,7 @@ from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal.recorded.job_summary import JobSummary
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system import threads
 from notebook_accel.notebook.views.elements import element, table, text
 
 _INTERVAL = 1.0
@@ -59,7 +61,7 @@ class LiveTable:
         self._handle: Any = display(  # type: ignore[no-untyped-call]
             {**bundle, **draw(jobs)}, metadata=metadata, raw=True, display_id=True
         )
-        threading.Thread(target=self._update, name="notebook-accel-jobs", daemon=True).start()
+        threads.start(self._update, "notebook-accel-jobs")
 
     def close(self) -> None:
         """Replaces the buttons by static output."""
@@ -80,7 +82,7 @@ class LiveTable:
             attach.find(job).cancel()
 
     def _attach(self, job: str) -> None:
-        threading.Thread(target=self._context.run, args=(_show, job), name="notebook-accel-attach", daemon=True).start()
+        self._context.run(threads.start, partial(_show, job), "notebook-accel-attach")
 
 
 _shown: LiveTable | None = None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from notebook_accel.errors import NotebookAccelError
+from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import TunableChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.system import threads
 from notebook_accel.panel.panel_model import Command, Controls, Tunable
 
 FLAMEGRAPH, PROFILE = "flamegraph", "profile"
@@ -84,7 +85,10 @@ class PanelControls:
         else:
             return
         call = self._calls(values)[action]
-        threading.Thread(target=self._run, args=(action, call), name="panel control", daemon=True).start()
+        try:
+            threads.start(partial(self._run, action, call), "panel control")
+        except LaunchError as error:
+            self._finish(action, str(error))
 
     def state(self) -> Controls:
         """What the panel shows."""
@@ -120,15 +124,9 @@ class PanelControls:
             CHECKPOINT: job.checkpoint,
             END_AFTER_EPOCH: job.end_after_epoch,
             TUNE: lambda: job.tune(**values),
-            FLAMEGRAPH: lambda: self._inspect(lambda: job.flamegraph(_SECONDS)),
-            PROFILE: lambda: self._inspect(lambda: job.profile(_STEPS)),
+            FLAMEGRAPH: lambda: self._results.append(job.flamegraph(_SECONDS)),
+            PROFILE: lambda: self._results.append(job.profile(_STEPS)),
         }
-
-    def _inspect(self, make: Callable[[], object]) -> None:
-        try:
-            self._results.append(make())
-        finally:
-            self._inspecting = ""
 
     def _run(self, action: str, call: Callable[[], object]) -> None:
         feedback = ""
@@ -137,8 +135,13 @@ class PanelControls:
         except (NotebookAccelError, TimeoutError) as error:
             feedback = str(error)
         finally:
-            self._pending.discard(action)
-        self._feedback = feedback  # what was done is among the job's changes
+            self._finish(action, feedback)
+
+    def _finish(self, action: str, feedback: str) -> None:
+        self._pending.discard(action)
+        if self._inspecting == action:
+            self._inspecting = ""
+        self._feedback = feedback  # empty if it was done, which is then among the job's changes
 
 
 def _command(action: str, refusal: str) -> Command:

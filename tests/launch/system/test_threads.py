@@ -42,3 +42,15 @@ def test_a_thread_that_is_refused_is_told_with_the_next_step(monkeypatch: pytest
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(LaunchError, match=r"needs a thread: can't start new thread: .* or raise the limit\.$"):
         threads.start(int, "test")
+
+
+def test_work_that_can_do_without_a_thread_learns_that_none_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        assert threads.start_if_allowed(int, "test") is None
+    thread = threads.start_if_allowed(int, "test")
+    assert thread is not None
+    thread.join()

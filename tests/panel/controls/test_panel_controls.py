@@ -39,3 +39,24 @@ def test_a_second_click_requests_nothing_while_the_first_is_not_done(
     assert not controls.state()["feedback"]
     controls.request({"cmd": "control", "action": action})  # the first is done
     assert is_called.acquire(timeout=20)
+
+
+@pytest.mark.parametrize(("action", "method"), [("pause", "pause"), ("flamegraph", "flamegraph")])
+def test_a_button_works_again_after_the_system_has_refused_its_thread(
+    action: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    is_called = threading.Event()
+    monkeypatch.setattr(Job, method, lambda *_: is_called.set())
+    job = Job("train", 0, 1)
+    job.status = Status.RUNNING
+    controls = PanelControls(job)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        controls.request({"cmd": "control", "action": action})
+    assert "needs a thread: can't start new thread" in controls.state()["feedback"]
+    assert not controls.is_inspecting
+    controls.request({"cmd": "control", "action": action})
+    assert is_called.wait(20)

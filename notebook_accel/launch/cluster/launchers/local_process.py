@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from typing import IO
 
 from notebook_accel.launch.cluster.agent_launcher import Order
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.system.memory import memory_file
 
 _EXIT_TIMEOUT = 5.0
@@ -60,7 +60,8 @@ class LocalProcess:
 
     def stop(self) -> None:
         """Ends it, unless it ends by itself now that its agents have been disconnected."""
-        threading.Thread(target=self._reap, name="notebook-accel-reaper", daemon=True).start()
+        if threads.start_if_allowed(self._reap, "notebook-accel-reaper") is None:
+            self._reap()
         self._log.close()
 
     def _reap(self) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from notebook_accel import events, rank_local
 from notebook_accel.events import Event, Profiled, ProfileRequested
 from notebook_accel.launch.rank.profiling import other_profilers, trace_file
 from notebook_accel.launch.rank.profiling.step_boundaries import StepBoundaries
+from notebook_accel.launch.system import threads
 from notebook_accel.launch.wire.constants import STEP_MARK
 
 _OTHER = "another profiler of torch is active there: wait until it has ended"
@@ -123,7 +125,7 @@ class StepProfiles:
             self._fail(error)
 
     def _stop(self, early: str = "") -> None:
-        """Stops the profiler; another thread writes the trace.
+        """Stops the profiler, and has another thread write the trace.
 
         Args:
             early: Why it ends before all steps are done.
@@ -144,10 +146,10 @@ class StepProfiles:
             self._refuse(request, f"{early} before a whole training step was recorded")
             return
         note = f"{early} after {recording.steps} of {request.steps} steps" if early else ""
-        self._export = threading.Thread(
-            target=self._reply, args=(request, recording, note), name="notebook-accel profile", daemon=True
-        )
-        self._export.start()
+        reply = partial(self._reply, request, recording, note)
+        self._export = threads.start_if_allowed(reply, "notebook-accel profile")
+        if self._export is None:
+            reply()
 
     def _fail(self, error: Exception) -> None:
         with self._changing:

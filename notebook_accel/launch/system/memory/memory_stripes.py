@@ -6,16 +6,15 @@ cut into stripes, one file each, and one thread writes each stripe.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import mmap
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from notebook_accel.hardware import cores
-from notebook_accel.launch.system import libc
+from notebook_accel.launch.system import libc, threads
 from notebook_accel.launch.system.memory import memory_file
 
 _MOST_STRIPES = 8
@@ -102,11 +101,8 @@ def close(fds: Sequence[int]) -> None:
 
 def release(fds: Sequence[int]) -> None:
     """Closes stripes, and does not wait until the system has freed the memory of large ones: 0.2 s per GB."""
-    if len(fds) > 1:
-        with contextlib.suppress(RuntimeError):  # the system allows no further thread at present
-            threading.Thread(target=close, args=(fds,), name="notebook-accel-release", daemon=True).start()
-            return
-    close(fds)
+    if len(fds) == 1 or threads.start_if_allowed(partial(close, fds), "notebook-accel-release") is None:
+        close(fds)
 
 
 def _whole_pages(length: int) -> int:

@@ -231,6 +231,21 @@ def test_a_failure_of_the_profiler_is_reported_and_leaves_the_training_alone(
     assert [reply.error for reply in rank.replies()] == expected
 
 
+def test_a_trace_is_written_where_the_system_refuses_a_thread_for_it(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        rank.request(1)
+        rank.step(2)
+        (reply,) = rank.replies()
+    assert reply.error == ""
+    assert names(reply).count("aten::cumsum") == 1
+
+
 def test_a_long_trace_is_shortened_and_keeps_the_ends_of_the_steps(rank: Rank) -> None:
     rank.request(50, most_bytes=30_000)
     rank.step(51)
