@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import resource
 from collections.abc import Iterator
 
 from notebook_accel.errors import ConfigurationError
@@ -62,11 +61,10 @@ def _limits(memory: int) -> Iterator[tuple[int, str]]:
         free // memory,
         f"{free / 1e9:.1f} GB of memory are free, and each rank needs {memory / 1e6:.0f} MB to start",
     )
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    top = soft if hard == resource.RLIM_INFINITY else hard
-    if hard != resource.RLIM_INFINITY:
-        left = top - len(os.listdir("/dev/fd")) - _OWN_DESCRIPTORS
-        yield max(0, left // _DESCRIPTORS), f"this process may open {top} files and needs {_DESCRIPTORS} for each rank"
+    files = open_file_limit.free()
+    if files < math.inf:
+        fit = max(0.0, files - _OWN_DESCRIPTORS) // _DESCRIPTORS
+        yield int(fit), f"this process may open {files:.0f} more files and needs {_DESCRIPTORS} for each rank"
     tasks = free_tasks()
     if tasks < math.inf:
         yield int(tasks // _TASKS), f"{tasks:.0f} more processes and threads are allowed, and each rank needs {_TASKS}"

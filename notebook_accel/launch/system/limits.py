@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from notebook_accel.launch.system import open_file_limit
+
 _CGROUPS = Path("/sys/fs/cgroup")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 """Whether the system promises more memory than it has."""
@@ -29,10 +31,7 @@ def explain_refusal(error: OSError) -> str:
         advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
     elif error.errno == errno.EMFILE:
         why = f"a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
-        advice = (
-            "Launch fewer ranks, close files that this notebook no longer needs, or raise the hard limit (ulimit -Hn, "
-            "or LimitNOFILE= of the service that runs Jupyter)."
-        )
+        advice = open_file_limit.ADVICE
     else:
         return str(error)
     return f"{error.strerror}: {why}. {advice}"

@@ -1,15 +1,26 @@
-"""Raises the limit of open files of a process, which is 1,024 by default on most systems. Each socket counts."""
+"""The limit of open files of a process, which is often 1,024 at first and can be raised. Each socket counts."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import resource
 
 from notebook_accel.errors import LaunchError
 
+ADVICE = (
+    "Launch fewer ranks, close files that this process no longer needs, or raise the hard limit (ulimit -Hn, or "
+    "LimitNOFILE= of the service that runs Jupyter)."
+)
+"""What to do where the limit is reached."""
 _SPARE = 64
 """Files in addition to those that ranks need."""
+
+
+def free() -> float:
+    """How many more files this process may open, if its soft limit is raised as far as possible."""
+    return _hard_limit() - _open_files()
 
 
 def check(count: int) -> None:
@@ -18,18 +29,15 @@ def check(count: int) -> None:
     Raises:
         LaunchError: It may not.
     """
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = _open_files() + count
-    if hard != resource.RLIM_INFINITY and needed > hard:
+    if count > free():
         raise LaunchError(
-            f"this many ranks need {needed} open files in one process, but the system allows {hard}: raise the hard "
-            "limit (ulimit -Hn, or LimitNOFILE= of the service that runs Jupyter), close files that this process no "
-            "longer needs, or launch fewer"
+            f"this many ranks need {_open_files() + count} open files in one process, but the system allows "
+            f"{_hard_limit():.0f}. {ADVICE}"
         )
 
 
 def raise_limit(count: int) -> None:
-    """Raises this process's soft limit of open files, which is often 1024, if `count` more files need it.
+    """Raises this process's soft limit of open files, if `count` more files need it.
 
     Raises:
         LaunchError: It may not be raised that far.
@@ -40,9 +48,19 @@ def raise_limit(count: int) -> None:
         return
     check(count)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
-        )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(needed, _hard_limit())), hard))
+
+
+def raise_to_hard_limit() -> None:
+    """Raises the limit as far as possible, for a process that does not know how many others will connect to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _hard_limit() -> float:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if hard == resource.RLIM_INFINITY else hard
 
 
 def _open_files() -> int:
@@ -51,10 +69,3 @@ def _open_files() -> int:
         return len(os.listdir("/dev/fd"))
     except OSError:  # not even the folder can be opened
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def raise_to_hard_limit() -> None:
-    """Raises the limit as far as possible, for a process that does not know how many others will connect to it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

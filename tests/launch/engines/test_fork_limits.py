@@ -146,5 +146,5 @@ def test_memory_that_is_refused_is_told(strict: str, why: str, tmp_path: Path, m
 def test_open_files_that_are_too_many_are_told_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda what: (70, 70))
     said = limits.explain_refusal(OSError(errno.EMFILE, "Too many open files"))
-    assert said.startswith("Too many open files: a process may have 70 (ulimit -n). ")
+    assert said.startswith("Too many open files: a process may have 70 (ulimit -n). Launch fewer ranks, ")
     assert "ulimit -Hn" in said

@@ -1,3 +1,4 @@
+import errno
 import os
 import resource
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_a_number_beyond_reach_is_refused_with_what_stands_in_the_way(engine: st
 
 def test_the_scarcest_resource_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
-    with pytest.raises(ConfigurationError, match=r"may open 1024 files.*Use at most 2\d\d"):
+    with pytest.raises(ConfigurationError, match=r"may open \d+ more files.*Use at most 2\d\d"):
         capacity.check(300, "forkserver", "")
     monkeypatch.undo()
     gigabyte = psutil.virtual_memory()._replace(available=10**9)
@@ -50,3 +51,13 @@ def test_a_control_group_limits_memory_and_processes(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigurationError, match=r"80 more processes and threads .*Use at most 40"):
         capacity.check(41, "forkserver", "")
     capacity.check(40, "forkserver", "")
+
+
+def test_many_ranks_are_refused_where_not_even_the_open_files_can_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    with pytest.raises(ConfigurationError, match="may open 0 more files"):
+        capacity.check(33, "forkserver", "")

@@ -47,5 +47,5 @@ def test_a_process_that_can_open_nothing_more_is_told_so(limits: list[int], monk
 
     monkeypatch.setattr(os, "listdir", refuse)
     limits[0] = limits[1]
-    with pytest.raises(LaunchError, match=f"need {limits[1] + 1} open files in one process, but .* {limits[1]}:"):
+    with pytest.raises(LaunchError, match=f"need {limits[1] + 1} open files in one process, but .* {limits[1]}\\."):
         open_file_limit.check(1)
