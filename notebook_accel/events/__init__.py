@@ -42,6 +42,7 @@ from notebook_accel.events.emit import (
     step_clock,
     step_control,
     step_part,
+    training_is_paused,
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
@@ -177,5 +178,6 @@ __all__ = [
     "step_control",
     "step_part",
     "to_wire",
+    "training_is_paused",
     "training_step",
 ]

@@ -159,6 +159,12 @@ def step_control() -> StepControl | None:
     return found
 
 
+def training_is_paused() -> bool:
+    """Whether the training on this rank waits until the user resumes it, so that no step ends."""
+    control = step_control()
+    return control is not None and control.is_paused
+
+
 def training_step() -> int | None:
     """How many steps the resumable training on this rank has done; `None` if none runs."""
     found: int | None = rank_local.space().get(TRAINING_STEP)

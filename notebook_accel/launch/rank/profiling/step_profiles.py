@@ -60,7 +60,7 @@ class StepProfiles:
             self._refuse(request, "several ranks share its process, where torch's profiler can't tell them apart")
         elif self._request is not None or (self._export is not None and self._export.is_alive()):
             self._refuse(request, "it is being profiled already: wait until that profile is there")
-        elif _is_paused():
+        elif events.training_is_paused():
             self._refuse(request, _PAUSED)
         else:
             self._deadline = now + request.seconds
@@ -82,7 +82,7 @@ class StepProfiles:
                 self._end()
             else:
                 recording.is_late = True  # the other thread stops the profiler, at the end of the next step
-        if _is_paused():
+        if events.training_is_paused():
             self._refuse(request, _PAUSED)
             return
         done = 0 if recording is None else recording.steps
@@ -240,12 +240,6 @@ def _without_kineto_log() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(variable, None)
-
-
-def _is_paused() -> bool:
-    """Whether the training waits until the user resumes it, so that no step ends."""
-    control = events.step_control()
-    return control is not None and control.is_paused
 
 
 def _failure(error: Exception) -> str:

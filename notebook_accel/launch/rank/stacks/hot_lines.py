@@ -43,8 +43,7 @@ class HotLines:
         clock = events.step_clock()
         if clock is None or threading.get_ident() == thread:  # a call that has ended samples itself
             return
-        control = events.step_control()
-        if control is not None and control.is_paused:
+        if events.training_is_paused():
             return
         stack = stack_sampler.innermost(frame, _MOST_FRAMES)
         if _is_unpickling(stack):

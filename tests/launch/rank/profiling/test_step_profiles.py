@@ -16,8 +16,9 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from notebook_accel import events
+from notebook_accel import rank_local
 from notebook_accel.events import Event, Profiled, ProfileRequested
+from notebook_accel.events.emit import STEP_CONTROL
 from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
 from notebook_accel.launch.wire.constants import STEP_MARK
 
@@ -157,7 +158,7 @@ def test_no_request_waits_forever(rank: Rank) -> None:
 
 def test_a_paused_training_has_no_steps_to_wait_for(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     control = SimpleNamespace(is_paused=True)
-    monkeypatch.setattr(events, "step_control", lambda: control)
+    monkeypatch.setitem(rank_local.space(), STEP_CONTROL, control)
     rank.request(2)
     control.is_paused = False
     rank.request(2)
