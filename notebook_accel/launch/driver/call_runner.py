@@ -48,8 +48,9 @@ from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
 from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
-from notebook_accel.launch.job.job import Job, no_replies, no_stacks
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
+from notebook_accel.launch.job.requests.runner import no_replies, no_stacks
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output

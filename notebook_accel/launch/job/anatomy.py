@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from notebook_accel.events import StepTimes
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PARTS = ("data", "copy", "forward", "backward", "sync", "optimizer", "rest")
 """The parts of a step, in the order of the columns."""
 
 Row = dict[str, float | int | None]
+
+
+def table(measured: Iterable[tuple[int, StepTimes | None]]) -> DataFrame | list[Row]:
+    """The rows as a DataFrame if pandas is installed, otherwise as they are."""
+    found = rows(measured)
+    try:
+        import pandas as pd
+    except ImportError:
+        return found
+    return pd.DataFrame(found, columns=columns())
 
 
 def rows(measured: Iterable[tuple[int, StepTimes | None]]) -> list[Row]:

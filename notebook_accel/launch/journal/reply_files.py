@@ -12,8 +12,8 @@ from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Event, Sampled, from_wire, is_sound, to_wire
-from notebook_accel.launch.job.job import Job, no_replies
-from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
+from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests.runner import RankRequest, Replies, RequestRanks, no_replies
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.system import threads
@@ -28,7 +28,7 @@ _TIMEOUT = 30.0
 class RankRequestHandler:
     """Answers requests; used in the process that runs the job."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobHandle) -> None:
         self._job = job
         self._handled = 0
         """How many bytes of the requests have been read."""
@@ -55,7 +55,7 @@ class RankRequestHandler:
         self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
 
 
-def rank_requester(job: Job, record: Record) -> RequestRanks:
+def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
     """The `Runner.request_ranks` of a job that runs in another process."""
 
     def request_ranks(request: RankRequest, then: Callable[[Replies], object]) -> None:
@@ -83,7 +83,7 @@ def _decode(line: bytes) -> RankRequest:
     return RankRequest(from_wire(found["event"]), found["seconds"], found["member"])
 
 
-def _wait(job: Job, record: Record, number: int, seconds: float, then: Callable[[Replies], object]) -> None:
+def _wait(job: JobHandle, record: Record, number: int, seconds: float, then: Callable[[Replies], object]) -> None:
     pause = threading.Event()
     replies = None
     for _ in range(int(seconds / _INTERVAL)):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from notebook_accel.events import Event, Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.rank_requests import RankRequest, Replies
+from notebook_accel.launch.job.requests.runner import RankRequest, Replies
 from notebook_accel.launch.job.stacks import StacksByRank
 
 _SIGNAL_AFTER = 1.0

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
-from notebook_accel.launch.job import rank_requests
 from notebook_accel.launch.job.collectives import mismatch
 from notebook_accel.launch.job.job_state import JobState
-from notebook_accel.launch.job.rank_requests import RankRequest, Replies, RequestRanks
+from notebook_accel.launch.job.requests import rank_replies
+from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests.runner import RankRequest, Replies
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -26,9 +27,9 @@ def request() -> RankRequest:
     return RankRequest(CollectivesRequested(0, MOST))
 
 
-def table(job: JobState, request_ranks: RequestRanks, rank: int | None) -> DataFrame | list[Row]:
+def table(job: JobHandle, rank: int | None) -> DataFrame | list[Row]:
     """Implements `Job.collectives`."""
-    found = rank_requests.replies(job, request_ranks, request().event, 0.0, rank, _CAUSE)
+    found = rank_replies.replies(job, request().event, 0.0, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, CollectivesRecorded)}
     if not replies:
         raise TimeoutError(

@@ -1,4 +1,4 @@
-"""Asks the ranks of a job to pause or change their training, and waits until all of them have."""
+"""Requests that the ranks of a job pause or change their training, and waits until all of them have."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Control, Controlled
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
-from notebook_accel.launch.job import rank_requests
 from notebook_accel.launch.job.job_state import JobState
-from notebook_accel.launch.job.rank_requests import Answers, RequestRanks
+from notebook_accel.launch.job.requests import number_arguments, rank_replies
+from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests.rank_replies import Answers
 from notebook_accel.rank_spans import named
 
 _LONGEST = 3600.0
@@ -37,17 +38,12 @@ _LATE = {
 
 
 def control(
-    job: JobState,
-    request_ranks: RequestRanks,
-    action: str,
-    values: Mapping[str, float] | None = None,
-    timeout: float = 60.0,
+    job: JobHandle, action: str, values: Mapping[str, float] | None = None, timeout: float = 60.0
 ) -> Controlled:
     """Has all ranks do the same after the same step, and returns what one of them reports.
 
     Args:
         job: The job.
-        request_ranks: Sends the request.
         action: One of those of `events/control.py`.
         values: What to tune.
         timeout: Seconds to wait until it is done on all ranks.
@@ -57,10 +53,8 @@ def control(
         JobEndedError: The job has ended.
         TimeoutError: It was not done in time, and will be done later.
     """
-    if isinstance(timeout, bool) or not (isinstance(timeout, (int, float)) and 0 < timeout <= _LONGEST):
-        raise ConfigurationError(f"timeout={timeout!r} is not possible: give seconds above 0, and at most {_LONGEST:g}")
-    event = Control(0, action, values or {})
-    found = rank_requests.replies(job, request_ranks, event, float(timeout), None, _cause(action))
+    timeout = number_arguments.checked("timeout", timeout, above=0, most=_LONGEST)
+    found = rank_replies.replies(job, Control(0, action, values or {}), timeout, None, _cause(action))
     replies = {rank: reply for rank, reply in found.by_rank.items() if isinstance(reply, Controlled)}
     refused = {rank: reply.error for rank, reply in replies.items() if reply.error}
     if refused:
@@ -86,7 +80,7 @@ def _reasons(refused: Mapping[int, str]) -> str:
 
 def _late(job: JobState, action: str, timeout: float, found: Answers) -> Exception:
     if job.status.ended:
-        return rank_requests.ended(job, _cause(action))
+        return rank_replies.ended(job, _cause(action))
     if not found.missing:
         return ConfigurationError(f"{job.title} can't {_WORDS[action]}: none of its ranks runs a function now")
     return TimeoutError(

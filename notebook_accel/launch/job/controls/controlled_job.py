@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import numbers
+from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import as_float
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.controls import control_requests
-from notebook_accel.launch.job.controls.short_errors import short_errors
-from notebook_accel.launch.job.job_state import JobState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from notebook_accel.launch.job.rank_requests import RankRequest, Replies
+from notebook_accel.launch.job.requests import number_arguments
+from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests.short_errors import short_errors
 
 
-class ControlledJob(JobState):
+class ControlledJob(JobHandle):
     """A job whose training can be paused and changed, after the same step on all ranks.
 
     The training uses an `Accelerator`: a step ends when a prepared optimizer has stepped. Each method waits until all
     ranks have done it.
     """
-
-    def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
-        """Asks the ranks, and calls back with their replies, on any thread."""
-        raise NotImplementedError
-
-    def _shorten_traceback(self, error: BaseException) -> None:
-        """Makes an exception show without the frames of this package."""
-        raise NotImplementedError
 
     @short_errors
     def pause(self, *, timeout: float = 60.0) -> int:
@@ -52,7 +41,7 @@ class ControlledJob(JobState):
             JobEndedError: The job has ended.
             TimeoutError: The step has not ended in time; the training pauses when it does.
         """
-        return control_requests.control(self, self._request_ranks, PAUSE, timeout=timeout).step
+        return control_requests.control(self, PAUSE, timeout=timeout).step
 
     @short_errors
     def resume(self) -> int:
@@ -67,7 +56,7 @@ class ControlledJob(JobState):
             ConfigurationError: It is not paused.
             JobEndedError: The job has ended.
         """
-        return control_requests.control(self, self._request_ranks, RESUME).step
+        return control_requests.control(self, RESUME).step
 
     @short_errors
     def checkpoint(self, *, timeout: float = 600.0) -> str:
@@ -85,7 +74,7 @@ class ControlledJob(JobState):
             JobEndedError: The job has ended.
             TimeoutError: It was not written in time; the training still saves it.
         """
-        return control_requests.control(self, self._request_ranks, CHECKPOINT, timeout=timeout).detail
+        return control_requests.control(self, CHECKPOINT, timeout=timeout).detail
 
     @short_errors
     def end_after_epoch(self, *, timeout: float = 60.0) -> str:
@@ -102,7 +91,7 @@ class ControlledJob(JobState):
             JobEndedError: The job has ended.
             TimeoutError: No step has ended in time; the request stands.
         """
-        return control_requests.control(self, self._request_ranks, END_AFTER_EPOCH, timeout=timeout).detail
+        return control_requests.control(self, END_AFTER_EPOCH, timeout=timeout).detail
 
     @short_errors
     def tune(self, *, timeout: float = 60.0, **values: float) -> int:
@@ -122,7 +111,12 @@ class ControlledJob(JobState):
         """
         if not values:
             raise ConfigurationError("job.tune() changes nothing: give values by name, as in job.tune(lr=0.01)")
-        for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(as_float(value)):
-                raise ConfigurationError(f"{name}={value!r} is not a finite number")
-        return control_requests.control(self, self._request_ranks, TUNE, values, timeout).step
+        plain = {name: _plain(name, value) for name, value in values.items()}
+        return control_requests.control(self, TUNE, plain, timeout).step
+
+
+def _plain(name: str, value: Any) -> float:
+    """A number of Python's in place of one of NumPy's, for JSON."""
+    if not number_arguments.is_number(value) or not math.isfinite(as_float(value)):
+        raise ConfigurationError(f"{name}={value!r} is not a finite number")
+    return int(value) if isinstance(value, numbers.Integral) else float(value)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Profiled, ProfileRequested
-from notebook_accel.launch.job import rank_requests
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.profiles.job_profile import JobProfile
-from notebook_accel.launch.job.rank_requests import RequestRanks
+from notebook_accel.launch.job.requests import number_arguments, rank_replies
+from notebook_accel.launch.job.requests.job_handle import JobHandle
 from notebook_accel.rank_spans import named
 
 MOST_STEPS = 1000
@@ -23,16 +23,15 @@ _LEAST_BYTES = 2**20
 _CAUSE = "its steps can't be profiled: call job.profile()"
 
 
-def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | None, timeout: float) -> JobProfile:
+def profile(job: JobHandle, steps: int, rank: int | None, timeout: float) -> JobProfile:
     """Implements `Job.profile`."""
     if type(steps) is not int or not 0 < steps <= MOST_STEPS:
         raise ConfigurationError(f"steps={steps!r} can't be profiled: give a whole number from 1 to {MOST_STEPS}")
-    if isinstance(timeout, bool) or not (isinstance(timeout, (int, float)) and 0 < timeout <= _LONGEST):
-        raise ConfigurationError(f"timeout={timeout!r} is not possible: give seconds above 0, and at most {_LONGEST:g}")
+    timeout = number_arguments.checked("timeout", timeout, above=0, most=_LONGEST)
     ranks = len(job.ranks) if rank is None else 1
     most = max(_LEAST_BYTES, min(_MOST_BYTES, _MOST_BYTES_TOGETHER // ranks))
-    request = ProfileRequested(0, steps, float(timeout), most)
-    found = rank_requests.replies(job, request_ranks, request, timeout + _WRITING, rank, _CAUSE)
+    request = ProfileRequested(0, steps, timeout, most)
+    found = rank_replies.replies(job, request, timeout + _WRITING, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, Profiled)}
     profiled = {each: event for each, event in replies.items() if not event.error}
     silent = [state.rank for state in job.ranks if rank in (None, state.rank) and state.rank not in replies]
@@ -52,7 +51,7 @@ def profile(job: JobState, request_ranks: RequestRanks, steps: int, rank: int | 
 def _no_trace(job: JobState, notes: list[str], *, is_late: bool) -> Exception:
     found = "; ".join(notes) or "its ranks ended in the meantime"
     if job.status.ended:
-        return rank_requests.ended(job, f"it has no profile ({found}): call job.profile()")
+        return rank_replies.ended(job, f"it has no profile ({found}): call job.profile()")
     text = f"{job.title} can't be profiled now: {found}"
     if is_late:
         text += (

@@ -1,4 +1,4 @@
-"""Requests to the ranks of a running job: what is asked of them, and the wait for their replies."""
+"""Sends a request to the ranks of a running job, and waits for their replies."""
 
 from __future__ import annotations
 
@@ -6,37 +6,19 @@ import concurrent.futures
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from notebook_accel.errors import ConfigurationError, JobEndedError
 from notebook_accel.events import Event
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests.runner import RankRequest, Replies
 
 _PATIENCE = 30.0
 """Seconds after the time that a reply may take after which the wait ends."""
 _RETRY = 0.05
 """Seconds between two requests to a job of which no rank runs."""
-
-
-@dataclass(frozen=True)
-class RankRequest:
-    """What to ask of ranks. Each replies once, with an event that carries the number of the request."""
-
-    event: Event
-    """What is sent to the ranks. Its field `number` is set when it is sent."""
-    seconds: float = 0.0
-    """How long a rank may take for its reply."""
-    member: int | None = None
-    """The index of the only rank to ask; `None` for all."""
-
-
-Replies = Mapping[int, Event]
-"""The reply of each rank that gave one, by its index in the job."""
-RequestRanks = Callable[[RankRequest, Callable[[Replies], object]], object]
-"""Sends a request, and calls back with the replies, on any thread."""
 
 
 class Answers(NamedTuple):
@@ -48,17 +30,14 @@ class Answers(NamedTuple):
     """The global ranks that run and did not reply."""
 
 
-def replies(
-    job: JobState, request_ranks: RequestRanks, event: Event, seconds: float, rank: int | None, cause: str
-) -> Answers:
-    """Asks the ranks of a job, and waits for their replies.
+def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, cause: str) -> Answers:
+    """Sends a request to the ranks of a job, and waits for their replies.
 
     Args:
         job: The job.
-        request_ranks: Sends the request.
         event: What is sent to the ranks.
         seconds: How long a rank may take.
-        rank: The global rank to ask; `None` for all.
+        rank: The global rank that gets the request; `None` for all.
         cause: What can't be done if the job has ended, as a part of a sentence: `its ranks can't be sampled`.
 
     Raises:
@@ -72,7 +51,7 @@ def replies(
         raise ended(job, cause)
     member = None if rank is None else ranks.index(rank)
     request, deadline = RankRequest(event, seconds, member), time.monotonic() + _PATIENCE
-    while not (found := _wait(request, request_ranks)) and not job.status.ended:
+    while not (found := _wait(request, job)) and not job.status.ended:
         if time.monotonic() > deadline or any(map(_runs, job.ranks)):
             break
         time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to begin anew
@@ -91,9 +70,9 @@ def _runs(state: RankState) -> bool:
     return state.pid is not None and not (state.exited or state.answered)
 
 
-def _wait(request: RankRequest, request_ranks: RequestRanks) -> Replies:
+def _wait(request: RankRequest, job: JobHandle) -> Replies:
     answer: concurrent.futures.Future[Replies] = concurrent.futures.Future()
-    request_ranks(request, answer.set_result)
+    job.runner.request_ranks(request, answer.set_result)
     with contextlib.suppress(concurrent.futures.TimeoutError):
         return answer.result(math.ceil(request.seconds) + _PATIENCE)
     return {}

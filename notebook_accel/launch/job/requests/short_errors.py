@@ -1,18 +1,12 @@
-"""Has a method of a job that waits for ranks fail without the frames of this package."""
+"""Hides the package's own frames from the errors of a job's methods that wait for ranks."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-
-class _Waiting(Protocol):
-    @property
-    def title(self) -> str: ...
-
-    def _shorten_traceback(self, error: BaseException) -> None: ...
-
+from notebook_accel.launch.job.requests.job_handle import JobHandle
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -24,18 +18,18 @@ def short_errors(method: _Method) -> _Method:
     """
 
     @functools.wraps(method)
-    def wrapped(self: _Waiting, /, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: JobHandle, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
         except TimeoutError as error:
-            self._shorten_traceback(error)
+            self.runner.shorten_traceback(error)
             raise
         except KeyboardInterrupt:
             interrupt = KeyboardInterrupt(
                 f"job.{method.__name__}() was interrupted; {self.title} keeps running, and may still do what was "
                 "asked: cancel() ends it"
             )
-            self._shorten_traceback(interrupt)
+            self.runner.shorten_traceback(interrupt)
             raise interrupt from None
 
     return cast(_Method, wrapped)
