@@ -48,6 +48,8 @@ class Accelerator:
     """The environment variable that chooses the devices of a rank; empty if there is none."""
     built_for: str = ""
     """The build of torch that it needs, as in `torch_build.platform()`; empty if each will do."""
+    memory: str = ""
+    """What to show for its memory where its probe doesn't report the use of it."""
     sensors: Callable[[], Sensors] | None = None
     """Measures its devices; `None` if no driver reports anything to other processes."""
 
@@ -71,7 +73,10 @@ ACCELERATORS = (
         name="xpu", title="Intel GPUs", device="", torch_type="xpu", backend="",
         probe=IntelProbe, narrow=intel.unsupported, built_for="XPU",
     ),
-    Accelerator(name="mps", title="Apple GPUs", device="mps", torch_type="mps", backend="gloo", probe=AppleProbe),
+    Accelerator(
+        name="mps", title="Apple GPUs", device="mps", torch_type="mps", backend="gloo",
+        probe=AppleProbe, memory="shared with the CPU",
+    ),
     Accelerator(name="cpu", title="CPUs", device="cpu", torch_type="cpu", backend="gloo", probe=CpuProbe),
 )  # fmt: skip
 

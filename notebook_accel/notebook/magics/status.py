@@ -14,7 +14,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.resolve import resolve
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
-from notebook_accel.hardware import Hardware, tpus
+from notebook_accel.hardware import Device, DeviceUse, Hardware, tpus
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
@@ -82,19 +82,19 @@ def _live() -> list[str]:
 
 
 def _devices(found: Hardware) -> list[list[str]]:
-    memory = psutil.virtual_memory()
-    host = [found.listings["cpu"].devices[0].name, _share(memory.used, memory.total), ""]
-    if found.mps:
-        return [[found.listings["mps"].devices[0].name, "shared with the CPU", ""], host]
-    rows = _tpu(found)
-    uses = hardware.memory_use() if found.gpus else {}
-    for index, gpu in enumerate(found.gpus):
-        use = uses.get(gpu.uuid)
-        shown = _share(use.used, gpu.total) if use else ""
-        rows.append([f"GPU {index}: {gpu.name}", shown, _holders(use.holders) if use else ""])
+    rows, uses = _tpu(found), hardware.memory_use()
+    rows += [_device(f"GPU {index}: {gpu.name}", gpu, uses) for index, gpu in enumerate(found.gpus)]
     if found.hidden_gpus:
         rows.append(["GPUs", "", f"can't be used: {found.hidden_gpus}"])
-    return [*rows, host]
+    for row in hardware.ACCELERATORS:
+        if row.device not in ("", "tpu", "cuda") and row.name in found.listings:
+            rows += [_device(each.name, each, uses, row.memory) for each in found.listings[row.name].usable]
+    return rows
+
+
+def _device(title: str, device: Device, uses: Mapping[str, DeviceUse], memory: str = "") -> list[str]:
+    use = uses.get(device.uuid)
+    return [title, memory, ""] if use is None else [title, _share(use.used, device.total), _holders(use.holders)]
 
 
 def _tpu(found: Hardware) -> list[list[str]]:

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ import pytest
 from notebook_accel import hardware
 from notebook_accel.config import resolve
 from notebook_accel.config.layers import Layer
-from notebook_accel.hardware import Device, DeviceUse
+from notebook_accel.hardware import Accelerator, Device, DeviceUse, FixedProbe, Listing
 from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.notebook.magics import job_commands, status
 
@@ -45,6 +46,21 @@ def test_it_tells_who_holds_the_memory_of_each_gpu() -> None:
     assert f"(process {os.getppid()}), 1 MB" in second[2]
     assert list(third) == ["GPU 2: H200", "", ""]
     assert cpu[0] == "CPU, 16 cores"
+
+
+def test_it_lists_a_device_of_any_kind_that_ranks_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = fake_hardware(mps=True)
+    monkeypatch.setattr(hardware, "detect", lambda *_: found)
+    apple, cpu = status.collect().devices
+    assert list(apple) == ["Apple GPU", "shared with the CPU", ""]
+    assert cpu[0] == "CPU, 2 cores"
+    assert cpu[1].endswith(" of 64.0 GB")
+    npu = Accelerator(
+        name="npu", title="NPUs", device="npu", torch_type="npu", backend="gloo", probe=lambda: FixedProbe([])
+    )
+    monkeypatch.setattr(hardware, "ACCELERATORS", (*hardware.ACCELERATORS, npu))
+    found = replace(found, listings={**found.listings, "npu": Listing((Device("NPU 1", "NPU-0", 0),), ("0",))})
+    assert [row[0] for row in status.collect().devices] == ["Apple GPU", "CPU, 2 cores", "NPU 1"]
 
 
 @pytest.mark.usefixtures("machine")
