@@ -84,7 +84,7 @@ class XlaRanks(LocalRanks):
             pipes, ends = {out[0]: "stdout", err[0]: "stderr"}, [out[1], err[1]]
         self._add(Channel(own_end), pipes)
         own = {name: spec.environments[rank][name] for name in PER_RANK if name in spec.environments[rank]}
-        with contextlib.suppress(OSError):  # the supervisor has died already, which `_on_group` reports
+        with contextlib.suppress(OSError):  # the supervisor has died already, which `_on_supervisor_exit` handles
             self._supervisor.send({"rank": rank, "size": spec.size, "env": own}, fds=[rank_end.fileno(), *ends])
         rank_end.close()
         close_all(ends)

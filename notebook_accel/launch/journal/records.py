@@ -298,15 +298,6 @@ def find(job_id: str | None, origin: str) -> Record:
     return matches[0]
 
 
-def is_private(path: Path) -> bool:
-    """Whether only this user can have written it."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not path.is_symlink()
-
-
 def _origin(record: Record) -> str:
     try:
         return record.head().origin

@@ -11,7 +11,8 @@ from notebook_accel.errors import JobLostError, LaunchError, StreamError
 from notebook_accel.events import AttemptStarted, Event, Failed, Returned, from_wire, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.journal.records import VARIABLE, Record, is_private
+from notebook_accel.launch.journal.private_files import read_pickles
+from notebook_accel.launch.journal.records import VARIABLE, Record
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 
@@ -58,17 +59,9 @@ def load(record: Record) -> dict[int, Event]:
         JobLostError: Another user may have written it, or it is damaged.
     """
     try:
-        data = record.results.read_bytes()
+        data = read_pickles(record.results, "its results")
     except FileNotFoundError:
         return {}
-    except OSError as error:
-        raise JobLostError(f"its results can't be read: {error}") from error
-    for path in (record.path.parent, record.path, record.results):
-        if not is_private(path):
-            raise JobLostError(
-                f"its results are not unpickled, because other users may have written to {path}: a pickle can run "
-                "any code"
-            )
     decoder = Decoder()
     try:
         found: dict[int, Any] = {header.pop("rank"): from_wire(header, blobs) for header, blobs in decoder.feed(data)}

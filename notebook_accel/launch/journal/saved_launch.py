@@ -15,7 +15,8 @@ from pathlib import Path
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import JobLostError
-from notebook_accel.launch.journal.records import Record, is_private
+from notebook_accel.launch.journal.private_files import read_pickles
+from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 FORMAT = 1
@@ -81,19 +82,11 @@ def read(record: Record) -> SavedLaunch:
         JobLostError: There is none, another user may have written it, or it is damaged or of another version.
     """
     try:
-        data = record.saved_launch.read_bytes()
+        data = read_pickles(record.saved_launch, "its function")
     except FileNotFoundError:
         raise JobLostError(
             "its function is not stored: it was too large, ran in the kernel itself, or could not be written"
         ) from None
-    except OSError as error:
-        raise JobLostError(f"its function can't be read: {error}") from error
-    for path in (record.path.parent, record.path, record.saved_launch):
-        if not is_private(path):
-            raise JobLostError(
-                f"its function is not unpickled, because other users may have written to {path}: a pickle can run "
-                "any code"
-            )
     try:
         ((header, blobs),) = Decoder().feed(data)
         if (found := header.pop("format")) != FORMAT:

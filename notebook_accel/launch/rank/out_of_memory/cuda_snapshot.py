@@ -29,7 +29,7 @@ def take(torch: Any) -> tuple[list[LiveArray], bytes, str]:
     """The live blocks by the line that allocated them, the largest first; the snapshot, pickled; and a note.
 
     Args:
-        torch: The module, or a stand-in such as `FakeCudaTorch`.
+        torch: The module, or a stand-in whose `cuda` is a `FakeCuda`.
     """
     snapshot = torch.cuda.memory._snapshot()
     lines = by_line(snapshot)
