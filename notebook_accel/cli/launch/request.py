@@ -16,10 +16,10 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.layers import COMMAND_LINE, Layer
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
-from notebook_accel.launch.engines.contract import Ports
 from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
+from notebook_accel.launch.system.reserved_ports import ReservedPorts
 
 _WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
 
@@ -34,7 +34,7 @@ class Request:
     """Options of torch's launcher; `None` for a single rank, which needs no launcher."""
     environment: Mapping[str, str]
     """Variables to add to the ranks' environment."""
-    ports: Ports
+    ports: ReservedPorts
     """Holds the ports that are named there, until the ranks have exited."""
     plan: Plan
     """Where the ranks of this node run."""
@@ -99,7 +99,7 @@ def make(
     notices = [*planned.notice.splitlines(), binding_notice, _fewest_ranks(config)]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
         notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
-    added, ports = of_launch(planned, environ, interface), Ports()
+    added, ports = of_launch(planned, environ, interface), ReservedPorts()
     among_ranks = ports if arguments_of_torch and config.num_nodes == 1 else None
     of_frameworks = other_frameworks.variables(planned.size, planned.device, among_ranks, {**environ, **added})
     return Request(

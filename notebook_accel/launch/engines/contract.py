@@ -13,39 +13,11 @@ from typing import Protocol
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Event
+from notebook_accel.launch.system.reserved_ports import ReservedPorts
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
-
-
-class Ports:
-    """Ports of this machine, reserved from `take` to `close` for servers that ranks may start.
-
-    A socket bound with SO_REUSEPORT, which never listens, holds each port. Only a server of the same user that sets
-    this option too, as gRPC's do, can bind the port. It holds the port on all addresses, because gRPC's servers bind
-    it on all: one that is free on 127.0.0.1 alone may be taken on ::1.
-    """
-
-    def __init__(self) -> None:
-        self._holders: list[socket.socket] = []
-
-    def take(self) -> int:
-        """Reserves a free port."""
-        of_both = socket.has_dualstack_ipv6()
-        holder = socket.socket(socket.AF_INET6 if of_both else socket.AF_INET)
-        self._holders.append(holder)
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if of_both:
-            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        holder.bind(("", 0))
-        return int(holder.getsockname()[1])
-
-    def close(self) -> None:
-        """Releases all ports."""
-        for holder in self._holders:
-            holder.close()
-        self._holders.clear()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +36,7 @@ class Rendezvous:
     """Seconds to wait for the other nodes."""
     opened_by_engine: bool = False
     """The engine opens the store on one of a cluster's nodes; host and port are not known yet."""
-    ports: Ports = field(default_factory=Ports, compare=False)
+    ports: ReservedPorts = field(default_factory=ReservedPorts, compare=False)
     """Ports for frameworks with a rendezvous of their own, reserved until the ranks have exited."""
 
 

@@ -12,8 +12,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from notebook_accel.launch.engines.contract import Ports
 from notebook_accel.launch.system.network_interfaces import LOOPBACK
+from notebook_accel.launch.system.reserved_ports import ReservedPorts
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class LocalRanks:
 
     size: int
     device: str
-    ports: Ports | None
+    ports: ReservedPorts | None
     """`None` with several nodes, because they can't know each other's free ports."""
 
 
@@ -75,7 +75,7 @@ FRAMEWORKS = (
 )
 
 
-def variables(size: int, device: str, ports: Ports | None, environ: Mapping[str, str]) -> list[Variables]:
+def variables(size: int, device: str, ports: ReservedPorts | None, environ: Mapping[str, str]) -> list[Variables]:
     """The variables of each rank, in addition to those that torch reads.
 
     Args:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.engines.contract import GroupSpec, Ports, Rendezvous
+from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
 from notebook_accel.launch.plan import other_frameworks
+from notebook_accel.launch.system.reserved_ports import ReservedPorts
 
 
 @pytest.fixture
-def ports() -> Iterator[Ports]:
-    made = Ports()
+def ports() -> Iterator[ReservedPorts]:
+    made = ReservedPorts()
     yield made
     made.close()
 
@@ -42,7 +43,7 @@ def listen(port: int, *, shared: bool, address: str = "127.0.0.1") -> socket.soc
 
 
 def test_a_port_is_held_for_a_server_that_shares_it_and_for_no_other() -> None:
-    ports = Ports()
+    ports = ReservedPorts()
     port, other = ports.take(), ports.take()
     assert port != other
     with pytest.raises(OSError, match=r".") as refused:
@@ -57,7 +58,7 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_no_other() -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.2", "::", "::1"])
-def test_a_port_is_held_on_all_addresses_since_servers_of_grpc_bind_it_on_all(address: str, ports: Ports) -> None:
+def test_a_port_is_held_on_all_addresses_as_grpc_binds_it_on_all(address: str, ports: ReservedPorts) -> None:
     if ":" in address and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     port = ports.take()
@@ -68,7 +69,7 @@ def test_a_port_is_held_on_all_addresses_since_servers_of_grpc_bind_it_on_all(ad
 
 
 @pytest.mark.usefixtures("installed")
-def test_each_worker_of_tensorflow_finds_all_and_its_place(ports: Ports) -> None:
+def test_each_worker_of_tensorflow_finds_all_and_its_place(ports: ReservedPorts) -> None:
     told = other_frameworks.variables(3, "cpu", ports, {})
     configurations = [json.loads(each["TF_CONFIG"]) for each in told]
     (workers,) = {tuple(each["cluster"]["worker"]) for each in configurations}
@@ -79,7 +80,7 @@ def test_each_worker_of_tensorflow_finds_all_and_its_place(ports: Ports) -> None
 
 
 @pytest.mark.usefixtures("installed")
-def test_ranks_of_jax_have_one_coordinator_and_the_device_of_the_launch(ports: Ports) -> None:
+def test_ranks_of_jax_have_one_coordinator_and_the_device_of_the_launch(ports: ReservedPorts) -> None:
     told = other_frameworks.variables(2, "cpu", ports, {})
     assert len({each["JAX_COORDINATOR_PORT"] for each in told}) == 1
     assert [each["JAX_PLATFORMS"] for each in told] == ["cpu"] * 2
@@ -87,7 +88,7 @@ def test_ranks_of_jax_have_one_coordinator_and_the_device_of_the_launch(ports: P
 
 
 @pytest.mark.usefixtures("installed")
-def test_what_the_user_has_set_is_left_alone(ports: Ports) -> None:
+def test_what_the_user_has_set_is_left_alone(ports: ReservedPorts) -> None:
     environ = {"TF_CONFIG": "{}", "JAX_PLATFORMS": "cuda"}
     told = other_frameworks.variables(1, "cpu", ports, environ)[0]
     assert told.keys() == {"JAX_COORDINATOR_PORT"}
@@ -99,7 +100,7 @@ def test_several_machines_are_told_no_ports() -> None:
     assert other_frameworks.variables(2, "cpu", None, {}) == [{"JAX_PLATFORMS": "cpu"}] * 2
 
 
-def test_nothing_is_set_for_what_is_not_installed(ports: Ports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_set_for_what_is_not_installed(ports: ReservedPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [replace(each, package="no_such_package_here") for each in other_frameworks.FRAMEWORKS]
     monkeypatch.setattr(other_frameworks, "FRAMEWORKS", missing)
     assert other_frameworks.variables(2, "cpu", ports, {}) == [{}, {}]
@@ -108,7 +109,7 @@ def test_nothing_is_set_for_what_is_not_installed(ports: Ports, monkeypatch: pyt
     assert not other_frameworks.is_installed("no_such_package_here")
 
 
-def test_ports_are_let_go_with_the_group(ports: Ports) -> None:
+def test_ports_are_let_go_with_the_group(ports: ReservedPorts) -> None:
     rendezvous = Rendezvous(host="127.0.0.1", port=4321, listener=None, ports=ports)
 
     class Engine:
