@@ -20,4 +20,5 @@
 
 Imports run downwards: driver | cluster, plan, engines, server | journal, tpu | show, rank | job, wire, system. Nothing
 imports torch into the kernel. Start reading at `driver/launcher.py`, then `driver/call_runner.py`, then `rank/main.py`.
+The `__init__` of each folder lists its files.
 """

@@ -1,7 +1,24 @@
-"""The driver: the kernel, or the process of a detached job. Starts ranks, applies their events to a job, stops them.
+"""The driver: the kernel, or the process of a detached job. It starts ranks, reads their events, and stops them.
 
-Start reading at `launcher.py` (what users call), then `launch.py` (one launch, with its restarts), then
-`call_runner.py` (one call on a group of ranks). `stop_policy.py` and `escalation.py` turn SIGINT into SIGTERM and
-SIGKILL; `stall_watch.py` decides whether a job stalls; `interaction/` prompts the user, and lets the notebook's
-debugger reach the ranks.
+launcher.py         ─ `notebook_launcher`, which users call; start reading here
+launch.py           ─ one launch: a job with an attempt for each restart
+group.py            ─ the ranks of an attempt, from their start to their end
+call_runner.py      ─ one call on these ranks: the event loop, the timers, and where each event goes
+attempt_outcome.py  ─ how the call ended
+stop_policy.py      ─ why ranks are stopped, and when each signal is due
+escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
+stall_watch.py      ─ decides whether a job has stalled
+output_lines.py     ─ passes on what ranks write, to the screen and to the job
+rank_requests/      ─ requests to running ranks, such as for their stacks, and their replies
+interaction/        ─ prompts the user for a rank, and connects the notebook's debugger to it
+assigned_globals.py ─ warns of global names that a function assigns in its own process only
+scaling/            ─ `scaling`: launches with several numbers of ranks, and compares them
+
+Jobs that another process runs, or ran:
+
+attach.py           ─ `attach` and `jobs`, which find them
+follower.py         ─ follows one of them through its journal
+detach.py           ─ starts a job in a process of its own, which runs detached_main.py
+stored_code/        ─ stores what is needed to launch a job again
+relaunch/           ─ launches it again in another kernel: `%accelerate resume`
 """

@@ -1,10 +1,19 @@
 """The engines: the driver's side of each way to start ranks. A new engine is a file here, and a row in `ENGINES`.
 
-Start reading at `contract.py`: an engine takes calls, and delivers events. `preloader.py` tells engines what this
-process has imported. `local_ranks.py` reads what ranks of this machine send, for the engines that start some;
-`cluster_ranks.py` reaches those on other machines. `ClusterEngine` is not in the table: `for_cluster` makes one for
-each cluster's address. An engine with a start method of its own for the fork server also needs a row in
-`START_METHODS` of `launch/server/start_methods.py`.
+contract.py          ─ the protocols `Engine` and `Ranks`; start reading here
+local_ranks.py       ─ reads what ranks on this machine send; the base of all but the cluster's
+fork_server.py       ─ the engine that starts ranks through a fork server, as forks or as new interpreters
+server_connection.py ─ the connection to a fork server
+server_group.py      ─ the connection to one group of processes on it
+server_ranks.py      ─ the ranks of such a group
+tpu.py               ─ the engine for TPUs: the fork server starts one supervisor, which starts the ranks
+in_process.py        ─ the engine that runs a single rank on a thread of this process
+cluster_engine.py    ─ the engine for other machines: starts the bridge
+cluster_ranks.py     ─ the ranks that the bridge reaches
+preloader.py         ─ tells the engines what this process has imported, for ranks to inherit
+
+`ClusterEngine` is not in the table: `for_cluster` makes one for each cluster's address. An engine with a start method
+of its own for the fork server also needs a row in `START_METHODS` of `launch/server/start_methods.py`.
 """
 
 from __future__ import annotations

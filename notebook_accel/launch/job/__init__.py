@@ -2,12 +2,20 @@
 
 Runs in any process, and does no input or output.
 
-job.py                      ─ `Job`, the handle that users get; its base classes:
-controls/, inspected_job.py ─ methods that change a running training, and methods that show what the ranks do
-requests/                   ─ how these methods reach the code that runs the job, and the ranks
-job_state.py, rank_state.py ─ the fold: an event changes a field
-progress.py, describe.py    ─ summaries of that state, which all views share, and the text view
-rank_error.py               ─ the exception with the failures of all ranks
-location.py, stacks.py      ─ where the ranks are
-metrics/, logs/             ─ what ranks have reported and written
+job.py              ─ `Job`, the handle that users get: waits, cancels, and shows; start reading here
+controls/           ─ its methods that change a running training
+inspected_job.py    ─ its methods that show what the ranks do, with the results of these in:
+                      flamegraphs/, profiles/, collectives/, logs/, stacks.py, anatomy.py, advice.py
+requests/           ─ how these methods reach the code that runs the job, and its ranks
+job_state.py        ─ the fold: an event changes the state
+rank_state.py       ─ the same for one rank; memory_history.py and kept_displays.py are parts of it
+metrics/            ─ what ranks have reported, and the charts of it
+rank_error.py       ─ the exception for the failures of ranks
+location.py         ─ where the ranks are, as text
+progress.py         ─ summaries of the state, which all views share
+describe.py         ─ a job as lines of text
+resources/          ─ what ranks use of their machines, as text
+requested_stacks.py ─ the stacks that were requested in the panel
+comparison/         ─ two jobs side by side
+text.py             ─ formats names and numbers
 """

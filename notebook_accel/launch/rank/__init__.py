@@ -1,8 +1,24 @@
-"""The process of a rank: what runs there beside the user's code.
+"""The process of a rank: what runs there besides the user's code.
 
-Start reading at `main.py` (what runs at a rank's start and at its end), then `rank.py` (the main loop runs calls) and
-`channel_thread.py` (the second thread, which sends and receives). `patches/` is what a rank changes in other libraries,
-`reports/` what it holds of its progress until that is sent, `stacks/` how it knows where its threads are, and
-`profiling/` how it profiles training steps. A script that the command line watches has the same second thread and
-patches; see `cli/watch/`.
+main.py             ─ the process, from its start to its end; start reading here
+rank.py             ─ the main thread: takes calls, runs them, and reports how each ended
+channel_thread.py   ─ the second thread: sends and receives, and samples what the main thread does
+reports/            ─ holds metrics and bars until they are sent
+patches/            ─ what a rank changes in other libraries, so that their bars and logs become events
+exceptions/         ─ turns exceptions into events
+stacks/             ─ where the threads are, and whether one waits in a collective
+flight_recorder.py  ─ which collectives are outstanding, according to torch
+memory.py           ─ how much memory the rank uses
+out_of_memory/      ─ what holds that memory
+control/            ─ pauses and changes the training
+profiling/          ─ profiles training steps
+stdin.py            ─ `input()`
+display_shell.py    ─ `display()`, with figures and tables
+debug_adapter.py    ─ connects debugpy to the notebook's debugger
+interrupts.py       ─ when SIGINT raises `KeyboardInterrupt`
+disconnect.py       ─ ends a collective that no signal can interrupt
+rehearsal.py        ─ what a warm rank does before it is needed
+unsaved_training.py ─ warns of a training that `checkpoint=` does not save
+
+A script that the command line watches has the same second thread and the same patches; see `cli/watch/`.
 """

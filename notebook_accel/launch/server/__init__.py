@@ -1,6 +1,18 @@
 """The fork server: a child of the kernel that touches no device and starts no thread, so that forking it is safe.
 
-Start reading at `main.py`, the process, then `server_loop.py`. `store.py` is another process, which hosts the
-TCPStores; in it, `rendezvous.py` joins the nodes of a launch. `store_guard.py` is a process beside that one, which
-keeps other users out, and `keeper.py` the server's parent.
+main.py          ─ the process; start reading here
+server_loop.py   ─ its loop: requests from the driver, exits of ranks, and chores
+groups.py        ─ what it knows of one group of ranks
+start_methods.py ─ what it imports, and what its forks run
+preloading.py    ─ imports what the notebook has imported, as long as forking stays safe
+forking.py       ─ makes forks cheap
+warm_ranks.py    ─ forks that wait for a launch
+
+Three other processes belong to it:
+
+keeper.py        ─ PROCESS, its parent: ends whatever outlives it
+abandoned.py     ─ what the next keeper does if all were killed at once
+store.py         ─ PROCESS, its child: hosts the TCPStores; store_link.py is the connection to it
+rendezvous.py    ─ joins the nodes of a launch, in the process of the store
+store_guard.py   ─ PROCESS, beside the store: keeps other users out
 """

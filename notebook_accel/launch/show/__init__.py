@@ -1,4 +1,19 @@
-"""The screen: the front end, a job's table in a terminal, and the ranks' output as labeled lines.
+"""The screen: the front end, a job's table in a terminal, and the ranks' output as labeled lines. Runs in the driver.
 
-Runs in the driver. Start reading at `front_end.py`.
+front_end.py       ─ the interface to a terminal or a notebook; start reading here
+job_views.py       ─ opens the views of a job, and refreshes them
+terminal.py        ─ the view in a terminal
+usage_watch.py     ─ reads what ranks use, while somebody looks at a view
+
+What the ranks write and display goes through these:
+
+output.py          ─ the output of one job: lines and rich outputs, in order
+line_reader.py     ─ splits what a rank writes into lines
+line_merger.py     ─ merges equal lines of several ranks
+displays.py        ─ rich outputs, such as figures and tables
+display_content.py ─ the content of one of them
+side_by_side.py    ─ puts those of several ranks side by side
+bounded_screen.py  ─ limits how much a notebook keeps
+recorded_screen.py ─ records it for a page that is reloaded
+guarded_screen.py  ─ keeps the job running if it can't be shown
 """

@@ -1,4 +1,18 @@
 """Code for both ends of a socket: messages, the payload of a call, its pickles, and the state that ranks mirror.
 
-Start reading at `stream.py`; `event_loop.py` waits for messages.
+stream.py              ─ the format of messages; start reading here
+event_loop.py          ─ waits for messages of many ranks
+rank_streams.py        ─ reads the events and the output of one rank
+pipe_marks.py          ─ marks in that output, for what was displayed between two lines
+terminal_codes.py      ─ removes from it what can't be drawn
+constants.py           ─ times and names that both ends must agree on
+payload.py             ─ the payload of a call: in the message, or in memory files
+pickling.py            ─ the picklers for calls, and for the values that they return
+unpicklable.py         ─ names what can't be pickled, and what to do instead
+notebook_state.py      ─ the state of the notebook that ranks mirror
+stack_frames.py        ─ frames of a stack: which are the user's, and their text
+cell_names.py          ─ `In[3]` in place of a cell's file
+collective_in_stack.py ─ the collective that a stack is in
+thread_marks.py        ─ tells a rank's own threads from the user's
+shortening.py          ─ shortens long texts
 """

@@ -1,6 +1,20 @@
-"""`Accelerator`: the facade between a plain training loop and the ranks and devices it runs on.
+"""`Accelerator`: the facade between a plain training loop and the ranks and devices that it runs on.
 
-Start reading at `accelerator.py` (`prepare`). Below it, `training_step.py` has the methods for steps and `saving.py`
-those that save; `epoch_loop.py` is the loop that saves by itself, `resuming.py` continues it from a checkpoint, and
-`resumable.py` has what it says first. `base.py` has the constructor; `arguments.py` checks its arguments.
+accelerator.py     ─ `Accelerator.prepare`; start reading here. Its base classes are:
+training_step.py   ─ the methods that a training step calls
+saving.py          ─ the methods that save the results of a run
+base.py            ─ the constructor
+arguments.py       ─ checks the arguments of the constructor
+argument_advice.py ─ what to write instead of an argument that it doesn't have
+local_sgd.py       ─ `LocalSGD`
+
+The loop over `Accelerator.epochs`:
+
+epoch_loop.py      ─ saves checkpoints on the way, and continues from the last one
+plain_loop.py      ─ the loop of a launch without a folder for checkpoints
+resuming.py        ─ continues a training from a checkpoint
+resumable.py       ─ says before the first step what a resumed run could not restore
+point_agreement.py ─ has all ranks save after the same step
+preemption.py      ─ notices that the process is about to be ended
+controlled.py      ─ lets the user pause and end the loop from outside
 """

@@ -1,7 +1,19 @@
 """Data loaders that yield each rank its share of the samples, on its device.
 
-Start reading at `prepare.py`, which builds the loader, then `loader.py` (each rank reads for itself) or
-`dispatching_loader.py` (rank 0 reads for all).
+prepare.py            ─ makes a prepared loader of the user's; start reading here
+loader.py             ─ the loader of which each rank reads its own share
+dispatching_loader.py ─ the loader that rank 0 reads for all
+batch_transfer.py     ─ sends each rank its part of what rank 0 has read
+sharding.py           ─ which samples are a rank's share
+iterable_shard.py     ─ the same for an iterable dataset
+samplers.py           ─ a random sampler that depends on the seed and the epoch only
+order.py              ─ the random generators that determine the order
+device_transfer.py    ─ moves batches to the device
+uneven_inputs.py      ─ samples that can't be divided evenly among the ranks
+resume.py             ─ the position of a loader, for checkpoints
+skipping.py           ─ reads a loader without some of its batches
+loader_progress.py    ─ reports the progress of a loader
+loader_advice.py      ─ what to write instead of an argument that a loader doesn't have
 """
 
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher

@@ -1,4 +1,10 @@
-"""Tools for models: precision, compilation, checks in and after `prepare`, batch sizes, sizes on the meta device.
+"""Tools for models, in and after `prepare`.
 
-Start reading at `precision.py`.
+precision.py         ─ mixed precision; start reading here
+compiling.py         ─ `torch.compile`
+prepare_checks.py    ─ checks for errors that would show only later
+device_watch.py      ─ detects models that were moved to another device after `prepare`
+parallel_wrappers.py ─ takes models out of torch's wrappers
+batch_size.py        ─ finds batch sizes that fit
+meta.py              ─ sizes of models, computed without memory for them
 """

@@ -1,6 +1,19 @@
 """This process among the ranks: its environment, its device and process group, and what ranks exchange.
 
-Start reading at `state.py` (`PartialState`), then `process_group.py` (how a rank joins) and `collectives.py` (what
-users call). `collectives.py` is built on `collective_backends.py` (torch.distributed or torch_xla) and on
-`object_collectives.py` (Python objects over gloo). `messages/` is what ranks send each other beside the training.
+state.py                ─ `PartialState` and `AcceleratorState`; start reading here
+environment.py          ─ the environment variables of a rank
+process_group.py        ─ how a process becomes a rank
+membership.py           ─ what it then has: a device, a backend, and its numbers
+rejoining.py            ─ how persistent ranks join again after an interrupt
+xla_group.py            ─ all of this with torch_xla
+rank_aware.py           ─ runs code on some ranks only, or on one rank first
+gradient_state.py       ─ `GradientState`, which the prepared objects share
+collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that users call
+object_collectives.py   ─ those of Python objects
+collective_backends.py  ─ torch.distributed or torch_xla, below both
+collective_check.py     ─ compares the ranks' next collective, in debug mode
+seeds.py                ─ seeds all random states, and makes them equal on all ranks
+random_states.py        ─ the random states, as a checkpoint stores them
+logging.py              ─ loggers that write a message once
+messages/               ─ what ranks send each other beside the training
 """

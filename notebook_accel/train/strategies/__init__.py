@@ -1,9 +1,25 @@
 """Strategies, which distribute models and optimizers over the ranks, and the table that chooses among them.
 
-Start reading at `base.py`, the contract; `single.py` is the shortest strategy. To add one, add a file here with a
-subclass of `Strategy`, and a row in `TABLE`, where the first row that applies is chosen (and a field of `Settings` if
-it has options). If users should be able to choose it by name, also add the name to `STRATEGIES` in
-`config/settings.py`. `ddp_recovery.py` is not a strategy: it repairs DDP models after persistent ranks are interrupted.
+base.py             ─ the contract; start reading here
+single.py           ─ a single rank: the shortest strategy
+ddp.py              ─ a replica on every rank
+fsdp.py             ─ sharded by FSDP2
+tensor_parallel.py  ─ layers split over ranks
+context_parallel.py ─ sequences split over ranks
+mesh_parallel.py    ─ several of these together
+xla.py              ─ TPUs
+
+What they share:
+
+wrapping.py         ─ which layers FSDP shards
+layer_plans.py      ─ how tensor parallelism splits each layer
+parameters.py       ─ for strategies that replace parameters
+sharded_states.py   ─ the base of strategies that shard weights
+ddp_recovery.py     ─ repairs DDP models after persistent ranks were interrupted
+
+To add a strategy, add a file here with a subclass of `Strategy`, and a row in `TABLE`, where the first row that applies
+is chosen (and a field of `Settings` if it has options). If users should be able to choose it by name, also add the name
+to `STRATEGIES` in `config/settings.py`.
 """
 
 from __future__ import annotations
