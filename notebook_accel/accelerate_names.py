@@ -76,7 +76,7 @@ class RefusedNames:
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         package, _, name = fullname.rpartition(".")
-        if package.partition(".")[0] == _PACKAGE and (text := _refusal(name)):
+        if package.partition(".")[0] == _PACKAGE and (text := _refusal(package, name)):
             from notebook_accel.errors import UnsupportedNameError
 
             raise UnsupportedNameError(text, name=name)
@@ -84,17 +84,17 @@ class RefusedNames:
 
 def missing(module: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    return AttributeError(_refusal(name) or f"module {module!r} has no attribute {name!r}")
+    return AttributeError(_refusal(module, name) or f"module {module!r} has no attribute {name!r}")
 
 
-def _refusal(name: str) -> str | None:
-    """The message about a refused name."""
+def _refusal(module: str, name: str) -> str | None:
+    """The message about a refused name of a module."""
     if name.startswith("_"):
         return None
     # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
     from notebook_accel.refused_names import message
 
-    return message(name)
+    return message(name, module.partition(".")[2])
 
 
 def install() -> None:

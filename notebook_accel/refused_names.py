@@ -130,6 +130,11 @@ TABLE = (
         SAGEMAKER_TRANSFORMERS_VERSION SageMakerDistributedType""",
     ),
     Refusal(
+        "the older modules of Accelerate",
+        "Import find_executable_batch_size from notebook_accel.utils.",
+        "memory_utils",
+    ),
+    Refusal(
         "the installation of torch_xla",
         "Install it with pip install 'notebook-accel[tpu]'.",
         "install_xla",
@@ -164,6 +169,9 @@ TABLE = (
     ),
 )
 
+_WHOLE_MODULES = {"commands": "Accelerate's commands and launchers", "test_utils": "the tests of Accelerate"}
+"""Modules of which every name is refused, also those that no row lists, with the subject of the row."""
+
 
 @functools.cache
 def _by_name() -> dict[str, Refusal]:
@@ -175,7 +183,13 @@ def names() -> set[str]:
     return {*_by_name()}
 
 
-def message(name: str) -> str | None:
-    """What to say about a name of Accelerate that is not here; `None` if Accelerate has no such name either."""
-    row = _by_name().get(name)
+def message(name: str, module: str = "") -> str | None:
+    """What to say about a name of Accelerate that is not here; `None` if Accelerate has no such name either.
+
+    Args:
+        name: The name.
+        module: The module that it is imported from, without the package, such as `commands.launch`.
+    """
+    subject = _WHOLE_MODULES.get(module.partition(".")[0])
+    row = _by_name().get(name) or next((each for each in TABLE if each.subject == subject), None)
     return None if row is None else f"notebook_accel has no {name}, which belongs to {row.subject}. {row.advice}"

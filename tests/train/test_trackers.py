@@ -309,6 +309,13 @@ class Late(GeneralTracker):
         self.tracker = None
 
 
+def closed(folder: Path) -> TrackerGroup:
+    group = TrackerGroup("tensorboard", folder)
+    group.start("run")
+    group.finish()
+    return group
+
+
 REFUSED = {
     "an unknown name": (
         lambda f: TrackerGroup("tensorbord", f),
@@ -324,6 +331,10 @@ REFUSED = {
     "a tracker that is not started": (
         lambda f: TrackerGroup("tensorboard", f).get("tensorboard"),
         "call init_trackers first",
+    ),
+    "a tracker that was closed": (
+        lambda f: closed(f).get("tensorboard"),
+        "end_training has closed the tracker 'tensorboard': call get_tracker before end_training, or init_trackers",
     ),
     "a tracker that is not there": (
         lambda f: TrackerGroup("tensorboard", f).get("wandb"),

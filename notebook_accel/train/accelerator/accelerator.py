@@ -199,6 +199,8 @@ class Accelerator(Stepping, Saving):
         inner = [compiling.inner(models[index]) for index in new]
         to_wrap = [position for position, model in enumerate(inner) if not self.strategy.is_prepared(model)]
         for position in to_wrap:
+            if self.use_distributed:
+                prepare_checks.refuse_device_map(inner[position])
             self._precision.apply(inner[position])
             if placements[new[position]] and not getattr(inner[position], "hf_device_map", None):
                 inner[position] = self.strategy.to_device(inner[position])
@@ -255,6 +257,10 @@ class Accelerator(Stepping, Saving):
 
     def _moves_to_device(self, device_placement: bool | None) -> bool:
         return self.device_placement if device_placement is None else device_placement
+
+    def verify_device_map(self, model: nn.Module) -> bool:
+        """Whether a model was loaded with a `device_map` of several entries, so that several ranks refuse it."""
+        return prepare_checks.is_spread_over_devices(model)
 
     # Undoing
 

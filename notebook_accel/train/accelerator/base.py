@@ -199,6 +199,11 @@ class AcceleratorBase(RankAware):
         return self._rank_along("tp")
 
     @property
+    def pipeline_parallel_rank(self) -> int:
+        """Always 0, because models are not split into the stages of a pipeline."""
+        return self._rank_along("pp")
+
+    @property
     def data_parallel_rank(self) -> int:
         """The number of this rank's replica; 0 if there is only one."""
         return self._rank_along("dp_replicate")
@@ -235,6 +240,23 @@ class AcceleratorBase(RankAware):
     def mixed_precision(self) -> str:
         """The precision of forward passes: `no`, `fp16`, `bf16` or `fp8`."""
         return self.state.mixed_precision
+
+    @property
+    def native_amp(self) -> bool:
+        """Whether models run under autocast, as `mixed_precision` says. Scripts set it before they prepare a model.
+
+        Raises:
+            ConfigurationError: It is set after a model was prepared, which would keep the old setting.
+        """
+        return self._precision.is_automatic
+
+    @native_amp.setter
+    def native_amp(self, value: bool) -> None:
+        if self._models and value != self.native_amp:
+            raise ConfigurationError(
+                f"native_amp={value} has no effect on the models that are prepared already: set it before prepare"
+            )
+        self._precision.is_automatic = value
 
     @property
     def has_fp8_handler(self) -> bool:

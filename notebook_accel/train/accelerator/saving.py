@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class Saving(AcceleratorBase):
 
     def save_state(
         self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **kwargs: Any
-    ) -> str:
+    ) -> Path:
         """Saves the state of the run to a folder; all ranks call it.
 
         If each rank has the complete weights, as with DDP, rank 0 may also call it alone, as scripts for Accelerate do.
@@ -52,7 +53,7 @@ class Saving(AcceleratorBase):
             OSError: A file could not be written.
         """
         _refuse_unknown("save_state", kwargs)
-        return str(self._checkpoints.save(self._contents(), output_dir, safe_serialization))
+        return self._checkpoints.save(self._contents(), output_dir, safe_serialization)
 
     def load_state(
         self,

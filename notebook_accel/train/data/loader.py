@@ -227,6 +227,11 @@ class PreparedLoader(DataLoader[Any]):
         return max(0, len(self.base_dataloader) - self.skipped)
 
     @property
+    def gradient_state(self) -> GradientState:
+        """The position of the training loop."""
+        return GradientState()
+
+    @property
     def total_batch_size(self) -> int:
         """The number of samples in one batch of all ranks together.
 

@@ -38,6 +38,8 @@ class Precision:
     ) -> None:
         _check(mode, device)
         self.mode = mode
+        self.dtype = _DTYPES.get(mode)
+        """The type that operations run in if that is safe; `None`: that of their inputs."""
         self.device_type = device.type
         self.autocast_options = autocast or AutocastKwargs()
         self.fp8_options = fp8 or AORecipeKwargs()
@@ -47,18 +49,28 @@ class Precision:
 
     def autocast(self, options: AutocastKwargs | None = None) -> AbstractContextManager[Any]:
         """The context in which operations run in the low precision if that is safe."""
-        dtype = _DTYPES.get(self.mode)
-        return nullcontext() if dtype is None else _autocast(self.device_type, dtype, options or self.autocast_options)
+        if self.dtype is None:
+            return nullcontext()
+        return _autocast(self.device_type, self.dtype, options or self.autocast_options)
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether models run under autocast. Setting it to `True` without a precision chooses torch's default type."""
+        return self.dtype is not None
+
+    @is_automatic.setter
+    def is_automatic(self, value: bool) -> None:
+        automatic = _DTYPES.get(self.mode) or torch.get_autocast_dtype(self.device_type)
+        self.dtype = automatic if value else None
 
     def apply(self, model: nn.Module) -> nn.Module:
         """Makes the model's forward method run under autocast and return float32. Idempotent."""
         if self.mode == "fp8":
             _to_float8(model, self.fp8_options)
-        dtype = _DTYPES.get(self.mode)
-        if dtype is not None and not isinstance(model.__dict__.get("forward"), Forward):
+        if self.dtype is not None and not isinstance(model.__dict__.get("forward"), Forward):
             given = model.__dict__.get("forward")
             # Set it on the instance, so that the class is unchanged and the model can still be pickled.
-            model.forward = Forward(model, given, self.device_type, dtype, self.autocast_options)
+            model.forward = Forward(model, given, self.device_type, self.dtype, self.autocast_options)
         return model
 
 

@@ -27,6 +27,21 @@ def refuse_containers(given: Sequence[Any]) -> None:
             )
 
 
+def is_spread_over_devices(model: nn.Module) -> bool:
+    """Whether the model, or a part of it, was loaded with a `device_map` of several entries."""
+    return any(len(getattr(module, "hf_device_map", None) or ()) > 1 for module in model.modules())
+
+
+def refuse_device_map(model: nn.Module) -> None:
+    """Raises for a model that was loaded with `device_map='auto'`, of which each rank would hold parts elsewhere."""
+    if is_spread_over_devices(model):
+        raise ConfigurationError(
+            f"the {type(model).__name__} was loaded with a device_map of several entries, such as 'auto', but each of "
+            "several ranks trains a whole model on its own device: load it without device_map, or with "
+            'device_map={"": accelerator.device}, or launch a single rank'
+        )
+
+
 def refuse_unrelated_optimizers(
     models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool
 ) -> None:

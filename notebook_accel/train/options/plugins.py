@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor.parallel import ParallelStyle
+    from torch.profiler import ProfilerActivity, profile
 
+_ACTIVITIES = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU"}
 _OF_A_DATALOADER = """batch_size collate_fn drop_last num_workers persistent_workers pin_memory prefetch_factor sampler
     shuffle timeout"""
 
@@ -122,6 +124,36 @@ class ProfileKwargs(KwargsHandler):
     with_modules: bool = False
     output_trace_dir: str | None = None
     """The folder for a Chrome trace of each rank."""
+
+    def build(self) -> profile:
+        """Creates the profiler; `Accelerator.profile` also writes its trace.
+
+        Raises:
+            ConfigurationError: An activity is unknown, or its device is not available.
+        """
+        from torch.profiler import profile, schedule
+
+        return profile(
+            activities=None if self.activities is None else [_activity(name) for name in self.activities],
+            schedule=None if self.schedule_option is None else schedule(**self.schedule_option),
+            on_trace_ready=self.on_trace_ready,
+            record_shapes=self.record_shapes,
+            profile_memory=self.profile_memory,
+            with_stack=self.with_stack,
+            with_flops=self.with_flops,
+            with_modules=self.with_modules,
+        )
+
+
+def _activity(name: str) -> ProfilerActivity:
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    if name not in _ACTIVITIES:
+        raise ConfigurationError(f"activities=[{name!r}] is not known: choose from {', '.join(_ACTIVITIES)}")
+    if name != "cpu" and not getattr(torch, name).is_available():
+        raise ConfigurationError(f"activities=[{name!r}] has no effect: torch finds no {name} device here")
+    return getattr(ProfilerActivity, _ACTIVITIES[name])  # type: ignore[no-any-return]
 
 
 @option_class("kwargs_handlers=[{}]")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Protocol
 
 from notebook_accel import rank_local
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import GradientAccumulationPlugin
 
 _KEY = f"{__name__}.state"
+_FIELDS = ("num_steps", "adjust_scheduler", "sync_with_dataloader", "sync_each_batch")
+"""Those of a `GradientAccumulationPlugin`."""
 
 
 class LoopWatch(Protocol):
@@ -99,6 +102,15 @@ class GradientState:
         loader = self.active_dataloader
         return -1 if loader is None else loader.remainder
 
+    @property
+    def plugin_kwargs(self) -> PluginKwargs:
+        """The fields of the `GradientAccumulationPlugin`, which can be changed during the training."""
+        return PluginKwargs(self)
+
+    def _set_sync_gradients(self, sync_gradients: bool) -> None:
+        """Sets `sync_gradients`, as loops do that count the batches themselves."""
+        self.sync_gradients = sync_gradients
+
     def _add_dataloader(self, loader: Any) -> None:
         self._loaders.append(weakref.ref(loader))
 
@@ -112,3 +124,32 @@ class GradientState:
             f"Extra samples added: {self.remainder}\n"
             f"Accumulation steps: {self.num_steps}\n"
         )
+
+
+class PluginKwargs(MutableMapping[str, Any]):
+    """The fields of a `GradientAccumulationPlugin` by name: what is set here is set in the `GradientState`."""
+
+    def __init__(self, state: GradientState) -> None:
+        self._state = state
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in _FIELDS:
+            raise KeyError(name)
+        return getattr(self._state, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in _FIELDS:
+            raise ConfigurationError(f"plugin_kwargs has no {name!r}: choose from {', '.join(_FIELDS)}")
+        self._state._take(GradientAccumulationPlugin(**{**self, name: value}))
+
+    def __delitem__(self, name: str) -> None:
+        self[name] = getattr(GradientAccumulationPlugin(), name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_FIELDS)
+
+    def __len__(self) -> int:
+        return len(_FIELDS)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))

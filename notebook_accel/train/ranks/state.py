@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from notebook_accel import rank_local
+from notebook_accel import events, rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.enums import DistributedType, DynamoBackend, PrecisionType
@@ -112,6 +112,11 @@ class PartialState(RankAware):
         if not self.use_distributed:
             return DistributedType.NO
         return DistributedType.MULTI_GPU if self.device.type == "cuda" else DistributedType.MULTI_CPU
+
+    @property
+    def fork_launched(self) -> bool:
+        """Whether a launch from a notebook or a script, or a watched command, started this rank."""
+        return events.has_sink()
 
     @property
     def exchange(self) -> CollectiveBackend:
@@ -270,6 +275,16 @@ class AcceleratorState(RankAware):
     @property
     def deepspeed_plugin(self) -> None:
         """Always `None`; libraries that support DeepSpeed read it."""
+        return
+
+    @property
+    def fork_launched(self) -> bool:
+        """As in `PartialState`."""
+        return self.partial.fork_launched
+
+    @property
+    def megatron_lm_plugin(self) -> None:
+        """Always `None`; libraries that support Megatron-LM read it."""
         return
 
     @property

@@ -99,6 +99,8 @@ class TrackerGroup:
         """The trackers that have been started."""
         self._warned = False
         """Whether the user has been warned that no run is open."""
+        self._ended = False
+        """Whether runs were open, and are closed again."""
 
     @property
     def log_with(self) -> list[str | GeneralTracker]:
@@ -160,12 +162,18 @@ class TrackerGroup:
                 return found.tracker if unwrap else found
         names = self._names()
         if name in names:
+            if self._ended:
+                raise ConfigurationError(
+                    f"end_training has closed the tracker {name!r}: call get_tracker before end_training, or "
+                    "init_trackers for another run"
+                )
             raise ConfigurationError(f"the tracker {name!r} is not started: call init_trackers first")
         raise ConfigurationError(f"there is no tracker {name!r}; log_with chose {', '.join(names) or 'none'}")
 
     def finish(self) -> None:
         """Closes the runs."""
         started, self.trackers = self.trackers, []
+        self._ended = self._ended or bool(started)
         for tracker in started:
             tracker.finish()
 

@@ -25,6 +25,7 @@ from notebook_accel import (
     GradientAccumulationPlugin,
     GradScalerKwargs,
     InitProcessGroupKwargs,
+    ParallelismConfig,
     ProjectConfiguration,
     RankError,
     events,
@@ -107,6 +108,7 @@ METHODS = [
     "unscale_gradients",
     "register_save_state_pre_hook",
     "register_load_state_pre_hook",
+    "verify_device_map",
 ]
 ATTRIBUTES = [
     "state",
@@ -127,6 +129,7 @@ ATTRIBUTES = [
     "parallelism_config",
     "torch_device_mesh",
     "is_composable_parallelism_enabled",
+    "native_amp",
 ]
 HELPERS = [
     "set_seed",
@@ -538,3 +541,27 @@ def test_without_fp8_no_library_computes_in_it() -> None:
     assert not accelerator.has_lomo_optimizer
     for library in ("fp8", "ao", "te", "msamp"):
         assert getattr(accelerator, f"{library}_recipe_handler") is None
+
+
+class Spread(nn.Linear):
+    """As transformers loads a model with `device_map="auto"` on several devices."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.hf_device_map = {"weight": 0, "bias": 1}
+
+
+def test_a_model_that_is_spread_over_devices_trains_on_a_single_rank() -> None:
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.verify_device_map(nn.Sequential(Spread()))
+    assert not accelerator.verify_device_map(nn.Linear(2, 2))
+    accelerator.prepare(Spread())
+
+
+def test_a_model_that_is_spread_over_devices_is_refused_on_several_ranks(ranks: Ranks) -> None:
+    with pytest.raises(RankError, match="the Spread was loaded with a device_map of several entries, such as 'auto'"):
+        ranks(lambda: Accelerator().prepare(Spread()))
+
+
+def test_there_are_no_stages_of_a_pipeline() -> None:
+    assert Accelerator(cpu=True, parallelism_config=ParallelismConfig()).pipeline_parallel_rank == 0

@@ -64,7 +64,7 @@ def numbered_by_rank_0(folder: str) -> str:
     accelerator, *_ = prepared(project_config=ProjectConfiguration(folder, automatic_checkpoint_naming=True))
     found = ""
     if accelerator.is_main_process:
-        found = accelerator.save_state() + accelerator.save_state()
+        found = f"{accelerator.save_state()}{accelerator.save_state()}"
     accelerator.wait_for_everyone()
     return found
 
@@ -74,7 +74,7 @@ def test_it_counts_alone(ranks: Ranks, tmp_path: Path) -> None:
     assert found == "".join(str(tmp_path / "checkpoints" / f"checkpoint_{number}") for number in range(2))
 
 
-def late(folder: str) -> tuple[str, list[str]]:
+def late(folder: str) -> tuple[Path, list[str]]:
     """Rank 1 comes once rank 0 has saved alone."""
     callers.FIRST_WAIT_S = 0.2
     accelerator, *_ = prepared()
@@ -83,7 +83,7 @@ def late(folder: str) -> tuple[str, list[str]]:
     saved = accelerator.save_state(f"{folder}/state")
     Path(folder, "done").touch()
     accelerator.wait_for_everyone()
-    return saved, sorted(path.name for path in Path(saved).iterdir())
+    return saved, sorted(path.name for path in saved.iterdir())
 
 
 def test_a_rank_that_comes_late_goes_on_without_saving(ranks: Ranks, tmp_path: Path) -> None:

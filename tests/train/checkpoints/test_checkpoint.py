@@ -80,7 +80,7 @@ def everything(folder: Path) -> set[str]:
 def test_the_files_have_the_names_that_users_know(tmp_path: Path) -> None:
     setup = Setup(Accelerator(cpu=True)).step()
     setup.accelerator.register_for_checkpointing(Custom(), Custom())
-    assert setup.accelerator.save_state(tmp_path / "run") == str(tmp_path / "run")
+    assert setup.accelerator.save_state(str(tmp_path / "run")) == tmp_path / "run"  # a Path, as from Accelerate
     assert everything(tmp_path / "run") == {
         *("model.safetensors", "model_1.safetensors", "optimizer.bin", "optimizer_1.bin"),
         *("scheduler.bin", "scheduler_1.bin", "dl_state_dict.bin", "dl_state_dict_1.bin"),
@@ -195,7 +195,7 @@ def numbered(folder: Path, **options: Any) -> Setup:
 def test_checkpoints_are_counted_and_the_oldest_removed(tmp_path: Path) -> None:
     setup = numbered(tmp_path, total_limit=2)
     (tmp_path / "checkpoints" / "notes").mkdir(parents=True)
-    folders_returned = [Path(setup.accelerator.save_state()).name for _ in range(12)]
+    folders_returned = [setup.accelerator.save_state().name for _ in range(12)]
     assert folders_returned == [f"checkpoint_{number}" for number in range(12)]
     assert everything(tmp_path / "checkpoints") == {"checkpoint_10", "checkpoint_11", "notes"}
     assert setup.accelerator.save_iteration == 12
@@ -209,7 +209,7 @@ def test_the_newest_is_loaded_and_counting_goes_on_from_it(tmp_path: Path) -> No
     resumed = numbered(tmp_path)
     resumed.accelerator.load_state()
     assert resumed.values() == setup.values()
-    assert Path(resumed.accelerator.save_state()).name == "checkpoint_11"
+    assert resumed.accelerator.save_state().name == "checkpoint_11"
 
 
 def test_counting_goes_on_after_the_newest_if_an_older_one_is_loaded(tmp_path: Path) -> None:

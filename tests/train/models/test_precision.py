@@ -220,6 +220,28 @@ def test_fp8_converts_the_inner_layers_or_says_what_is_missing() -> None:
     assert model(torch.ones(16, 64, device="cuda")).dtype == torch.float32
 
 
+def test_scripts_can_turn_autocast_off_before_they_prepare_a_model() -> None:
+    accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+    assert accelerator.native_amp
+    accelerator.native_amp = False
+    model = accelerator.prepare(Net())
+    model(torch.ones(1, 4))
+    assert model.computed == torch.float32
+    with accelerator.autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
+    with pytest.raises(ConfigurationError, match="native_amp=True has no effect on the models that are prepared"):
+        accelerator.native_amp = True
+
+
+def test_scripts_can_turn_autocast_on_without_a_precision() -> None:
+    accelerator = Accelerator(cpu=True)
+    assert not accelerator.native_amp
+    accelerator.native_amp = True
+    model = accelerator.prepare(Net())
+    assert model(torch.ones(1, 4)).dtype == torch.float32
+    assert model.computed == torch.bfloat16  # torch's default on the CPU
+
+
 def test_handlers_say_what_differs_from_the_default() -> None:
     assert GradScalerKwargs(init_scale=2.0).to_kwargs() == {"init_scale": 2.0}
     assert dataclasses.asdict(AutocastKwargs()) == {"enabled": True, "cache_enabled": None}

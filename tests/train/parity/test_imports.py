@@ -26,8 +26,9 @@ ONLY_WITH_OTHERS = {
     *("gather_across_data_parallel_groups", "megatron_lm_initialize", "megatron_lm_prepare_data_loader"),
     *("megatron_lm_prepare_model_optimizer_scheduler", "megatron_lm_prepare_optimizer"),
     "megatron_lm_prepare_scheduler",
+    "memory_utils",
 }
-"""Names that Accelerate has only where DeepSpeed or Megatron-LM can be used."""
+"""Names that Accelerate has only where DeepSpeed or Megatron-LM can be used, and a module that warns."""
 FILES = [path.relative_to(ACCELERATE).with_suffix("") for path in ACCELERATE.rglob("*.py")]
 LEFT_OUT = ("accelerate.test_utils.scripts", "accelerate.memory_utils", "accelerate.utils.rich")
 """Modules that warn when they are imported, or that need Rich to be enabled, and the scripts."""
@@ -107,6 +108,11 @@ def test_what_a_module_of_accelerates_defines_is_here_or_refused(module: str) ->
         ("from notebook_accel.utils import MegatronLMPlugin", "TorchTensorParallelPlugin"),
         ("from notebook_accel.utils import BnbQuantizationConfig", "BitsAndBytesConfig"),
         ("from notebook_accel.commands.launch import launch_command", "`notebook-accel launch`"),
+        ("from notebook_accel.commands.launch import simple_launcher", "`notebook-accel launch`"),
+        ("from notebook_accel.commands.estimate import create_empty_model", "`notebook-accel launch`"),
+        ("import notebook_accel.commands.config.default", "`notebook-accel config`"),
+        ("from notebook_accel.test_utils.testing import require_datasets", "Import it from Accelerate"),
+        ("from notebook_accel.memory_utils import find_executable_batch_size", "from notebook_accel.utils"),
         ("from notebook_accel.utils.operations import ConvertOutputsToFp32", "Copy the part that you need"),
     ],
 )

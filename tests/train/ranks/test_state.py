@@ -236,3 +236,17 @@ def test_a_plugin_that_is_not_supported_is_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} is not supported"):
         AcceleratorState(**{name: object()})
     assert not is_initialized()
+
+
+def test_plugins_of_others_are_none_for_libraries_that_look() -> None:
+    state = Accelerator(cpu=True).state
+    assert (state.deepspeed_plugin, state.megatron_lm_plugin) == (None, None)
+
+
+def launched() -> tuple[bool, bool]:
+    return PartialState().fork_launched, Accelerator().state.fork_launched
+
+
+def test_a_rank_knows_that_it_was_launched(ranks: Ranks) -> None:
+    assert launched() == (False, False)
+    assert ranks(launched) == [(True, True), (True, True)]

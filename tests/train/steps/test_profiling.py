@@ -26,6 +26,12 @@ def test_a_block_is_profiled() -> None:
     assert events["aten::mm"].input_shapes == [[8, 8], [8, 8]]
 
 
+def test_options_can_build_a_profiler_of_their_own() -> None:
+    with ProfileKwargs(activities=["cpu"]).build() as profiler:
+        multiply()
+    assert any(event.key == "aten::mm" for event in profiler.key_averages())
+
+
 def test_a_schedule_says_which_steps_count() -> None:
     ready: list[int] = []
     handler = ProfileKwargs(
