@@ -38,7 +38,9 @@ PRIVATE = re.compile(r"(?:^|\w\.)(_[A-Za-z]\w*)")
 """In a string: a name by itself, as `setattr` takes it, or an attribute, as code has it."""
 NOT_OURS = {
     **dict.fromkeys(("_models", "_optimizers", "_schedulers", "_dataloaders"), "Accelerate's users read them"),
-    **dict.fromkeys(("_reset_state", "_add_dataloader", "_remove_dataloader"), "Accelerate's users call them"),
+    **dict.fromkeys(
+        ("_reset_state", "_add_dataloader", "_remove_dataloader", "_set_sync_gradients"), "Accelerate's users call them"
+    ),
     "_is_accelerate_prepared": "Accelerate's users read it",
     "_repr_html_": "IPython calls it",
     "_dynamo": "a module of torch has that name",
