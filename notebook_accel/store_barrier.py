@@ -1,4 +1,4 @@
-"""Has ranks wait for each other in their store, where launches and training both do."""
+"""Makes ranks wait for each other in their store, as launches and training both do."""
 
 from __future__ import annotations
 

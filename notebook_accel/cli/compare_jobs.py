@@ -22,7 +22,7 @@ def command(first: str, second: str, as_json: bool) -> None:
     """
     one, other = attach.find(first), attach.find(second)
     if one.id == other.id:
-        raise click.UsageError(f"both names stand for the job {one.id}: give two different jobs")
+        raise click.UsageError(f"both names refer to job {one.id}: give two different jobs")
     found = compare(one, other)
     if as_json:
         lines = [line._asdict() for line in found.lines]

@@ -299,7 +299,7 @@ folder = Kind(_check_folder, placeholder="FOLDER")
 rendezvous = replace(_RENDEZVOUS, check=lambda name, value: _RENDEZVOUS.check(name, value or "static"))
 """How nodes find each other."""
 port = Kind(_check_port, placeholder="N")
-"""A port's number, also as text; 0 stands for any free one."""
+"""A port number, also as text; 0 means any free port."""
 address = Kind(_check_address, placeholder="HOST")
 """A host's name or address."""
 cluster = Kind(_check_cluster, placeholder="ADDRESS", choices=("auto", "slurm"))

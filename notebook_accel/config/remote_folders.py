@@ -51,7 +51,7 @@ def check(name: str, address: str) -> str:
         address: What the user gave.
 
     Returns:
-        The address, or the path that it stands for.
+        The address, or the path that it names.
 
     Raises:
         ConfigurationError: No file system is known for it, or its package is not installed.

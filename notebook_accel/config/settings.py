@@ -158,7 +158,7 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_PORT",
         key="main_process_port", unset=("",), config=True, launch="Distributed",
     )] = DEFAULT_PORT
-    """On a single node, 29500 stands for any free port."""
+    """On a single node, 29500 means any free port."""
     rdzv_backend: Annotated[str, Setting(
         kinds.rendezvous, "The rendezvous of several machines; c10d, only on the command line, needs no machine_rank.",
         argument="rdzv_backend",

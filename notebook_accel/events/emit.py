@@ -38,10 +38,10 @@ _ANSWERS = f"{__name__}.answers"
 def set_sink(
     sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None, control: StepControl | None = None
 ) -> None:
-    """Has `sink(event)` called for each event emitted on this rank, on the thread that emits it; `None` removes it.
+    """Sets the function that receives each event emitted on this rank, on the thread that emits it; `None` removes it.
 
     Args:
-        sink: Receives the events.
+        sink: Called with each event.
         metrics: Receives metrics in place of `sink`; see `METRICS_SINK`.
         control: Pauses and changes the training on this rank.
     """
@@ -199,7 +199,9 @@ def request_input(output: str, prompt: str) -> str | None:
     pending = input_answers()
     while not pending.empty():
         pending.get()  # the answer to an earlier request, which an interrupt ended before the answer came
-    if not has_sink():  # only now: whoever removes the sink answers after it, and that must not be thrown away
+    if (
+        not has_sink()
+    ):  # checked only now: the thread that removes the sink answers afterwards, and that answer must not be dropped
         return None
     emit(InputRequested(output, prompt))
     return pending.get().text

@@ -55,7 +55,7 @@ BLOB_FIELDS: dict[type[Event], str] = {
     Shown: "bundle",
     Written: "data",
 }
-"""The field of an event that travels as binary blobs, beside the JSON object."""
+"""The field of an event that travels as binary blobs, next to the JSON object."""
 _HEADER_FIELDS = {
     cls: tuple(item.name for item in fields(cls) if item.name != BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
 }

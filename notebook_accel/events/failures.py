@@ -53,7 +53,7 @@ class LargestArrays(Event):
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """What held the memory when an exception said that there is no more."""
+    """What held the memory when it ran out, as an exception reported."""
 
     device: str
     """The kind of the device whose memory ran out: `cpu`, or such as `cuda`."""
@@ -89,6 +89,6 @@ class Failed(Event):
     step: int | None = None
     """How many steps the training had done; `None` if it cannot be resumed."""
     out_of_memory: OutOfMemory | None = None
-    """What held the memory, if the exception says that there is no more."""
+    """What held the memory, if the exception says that it ran out."""
     exception: Blobs = field(default=(), repr=False)
     """The pickled exception, if it could be pickled."""

@@ -1,4 +1,4 @@
-"""What a rank uses, as whoever shows the job reads it from outside the rank. It isn't recorded in the journal."""
+"""What a rank uses, read from outside the rank by the process that shows the job. It isn't recorded in the journal."""
 
 from __future__ import annotations
 

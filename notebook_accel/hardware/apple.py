@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from notebook_accel.hardware.device_probe import Device, DeviceUse
 
 MPS = "mps"
-"""What identifies the GPU, of which each of these machines has one."""
+"""What identifies the GPU. Each of these machines has one."""
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class Screen:
         self._start_attempt(None)
 
     def _start_attempt(self, attempt: int | None) -> None:
-        """Starts an attempt; `None` stands for the first, before its number is known."""
+        """Starts an attempt; `None` means the first one, before its number is known."""
         if attempt is not None:
             self._show_lines()
             self._job.apply(None, AttemptStarted(attempt))

@@ -85,7 +85,7 @@ def _redirect_output(address: str) -> Channel | None:
 
 
 def _report_progress(channel: Channel) -> ChannelThread:
-    """Has the progress of the script sent from now on, and `input` answered by the watcher, which has the terminal."""
+    """Starts to send the script's progress, and lets the watcher, which has the terminal, answer `input`."""
     # A worker that the script forks must not send as the rank.
     os.register_at_fork(after_in_child=channel.close)
     os.register_at_fork(after_in_child=lambda: events.set_sink(None))

@@ -19,7 +19,7 @@ from notebook_accel.launch.job.resources.gpu_counters import GpuCounters
 SECONDS = 300.0
 """How long measurements are kept."""
 _INTERVAL = 0.9
-"""Seconds for which a reading serves, so that several browsers cause no more readings than one."""
+"""Seconds for which a reading is reused, so that several browsers cause no more readings than one."""
 _PAUSE = 10.0
 """Seconds between two readings from which on a chart has a gap; nothing is read while no sidebar is visible."""
 _MACHINE = "cpu"

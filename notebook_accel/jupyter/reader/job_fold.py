@@ -113,7 +113,7 @@ class JobFold:
         return self._unread is not None
 
     def metric(self, points: int) -> Drawing | None:
-        """The main metric over the run, in at most so many points; `None` if nothing was reported."""
+        """The main metric over the run, in at most `points` points; `None` if nothing was reported."""
         return self._metric.drawn(progress.running(self.job), points)
 
     def close(self) -> None:

@@ -40,5 +40,5 @@ class MainMetric:
         self._chart = run_metric.add(self._chart, name, rank, reports)
 
     def drawn(self, running: Collection[int], most: int) -> Drawing | None:
-        """What to draw of it now, in at most so many bins; `None` if nothing was reported."""
+        """What to draw of it now, in at most `most` bins; `None` if nothing was reported."""
         return None if self._chart is None else job_charts.draw(self._chart, running, most)

@@ -21,7 +21,7 @@ _INTERRUPT_TIMEOUT = 0.2
 """Seconds to wait for a rank to end a call of `ask` that was interrupted."""
 _OUTPUT = (Written, Shown, Cleared)
 _MAX_UNREAD = 16 * 2**20
-"""Bytes of output that are read between two calls: a thread of a rank may write for ever."""
+"""Bytes of output that are read between two calls: a thread of a rank may write forever."""
 
 
 class RankGroup:
@@ -121,7 +121,7 @@ class RankGroup:
         """Calls a function on an idle rank, aside from jobs. What the rank writes is shown by its next call.
 
         Returns:
-            The pickled value; `None` if the call failed, or was interrupted after so many seconds.
+            The pickled value; `None` if the call failed, or was interrupted after `seconds`.
         """
         self.busy.add(rank)
         self._answers = {}

@@ -167,7 +167,7 @@ def notebook_launcher(
 
 @contextlib.contextmanager
 def _naming_an_interrupt() -> Iterator[None]:
-    """Has an interrupt while a launch is planned say so, without internal frames."""
+    """Makes an interrupt during planning say so, without internal frames."""
     try:
         yield
     except KeyboardInterrupt:

@@ -49,7 +49,7 @@ class StallWatch:
             self._last_progress[rank] = now
 
     def postpone(self, seconds: float) -> None:
-        """Doesn't count so many seconds as time without progress."""
+        """Doesn't count `seconds` as time without progress."""
         self._last_progress = [at + seconds for at in self._last_progress]
 
     def check(self, now: float) -> None:

@@ -76,7 +76,7 @@ class ServerEngine:
         return ServerRanks(self._open_group(spec, spec.size), spec, loop, listener)
 
     def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
-        """Opens a group of so many processes on the server, for ranks with this environment."""
+        """Opens a group of `size` processes on the server, for ranks with this environment."""
         open_file_limit.raise_limit(4 * spec.size)
         own_end, server_end = pair()
         try:

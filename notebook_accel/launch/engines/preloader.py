@@ -55,7 +55,7 @@ class Preloader:
         self._launches = 0
 
     def after_launch(self, least: int | None) -> None:
-        """Updates if this process has made so many launches; never if that is `None`. To be called for each launch."""
+        """Updates once this process has made `least` launches; never if it is `None`. Call it for each launch."""
         self._launches += 1
         if least is not None and self._launches >= least:
             self.update()

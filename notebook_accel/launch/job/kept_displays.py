@@ -37,7 +37,7 @@ class KeptDisplays:
     __hash__ = None  # type: ignore[assignment]
 
     def apply(self, event: Shown | Cleared, written: int) -> None:
-        """Applies an event of a rank that has written so many lines."""
+        """Applies an event of a rank that has written `written` lines."""
         if isinstance(event, Cleared):
             self._clears_at_next = event.wait
             if not event.wait:

@@ -254,7 +254,7 @@ def status(job: JobState) -> str:
 def is_brief(job: JobState) -> bool:
     """Whether a single line is enough to show a job."""
     if job.seconds >= _BRIEF or job.stalled is not None or len(job.ranks) >= COMPACT_FROM:
-        return False  # so many take longer than that to start
+        return False  # many ranks take longer than that to start
     if job.output_log.is_long:
         return False  # the panel has all lines
     return not any(state.bars or state.metrics for state in job.ranks)

@@ -46,7 +46,7 @@ class Pending:
     def add(self, rank: int | None, event: Event) -> None:
         self._count += 1
         if isinstance(event, (Reports, MemorySnapshot, ProcessUsage, GpuUsage)):
-            return  # the first two have files of their own; whoever shows the job reads what it uses
+            return  # the first two have files of their own; what ranks use is read by the process that shows the job
         if isinstance(event, Bar):
             self._events[rank, event.bar] = rank, event  # keeps the position of the first event, as the fold does
         elif isinstance(event, (Heartbeat, MemoryPeaks, StepTimes)):

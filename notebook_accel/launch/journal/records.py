@@ -222,7 +222,7 @@ def is_in_use(record: Record) -> bool:
 
 
 def keep_for(record: Record, job: object) -> None:
-    """Has `pruning.prune` keep a folder as long as this process has the job, which reads its reports there."""
+    """Makes `pruning.prune` keep a folder as long as this process has the job, which reads its reports there."""
     if record.path not in _in_use:
         _in_use.add(record.path)
         weakref.finalize(job, _in_use.discard, record.path)

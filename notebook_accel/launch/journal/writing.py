@@ -36,7 +36,7 @@ WRITE_SHARE = 0.01
 LONGEST = 4 * 2**20
 """Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
 MOST_LINES_HELD = 2**20
-"""Bytes of lines from which on they are written at once, since memory holds only so many."""
+"""Bytes of lines that are held in memory. More are written at once."""
 MOST_UNRECORDED = 64 * 2**20
 """Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
 GROWTH = 4
@@ -123,7 +123,7 @@ class Journal:
     def _on_event(self, rank: int | None, event: Event) -> None:
         last = isinstance(event, JobEnded)
         if last and (self._job.report_log.has_unsaved or self._job.output_log.unsaved):
-            self._write(last=True)  # before the end, since whoever follows the job reads nothing after it
+            self._write(last=True)  # before the end, since a process that follows the job reads nothing after it
         if last or not self._failed:
             self._pending.add(rank, event)
         if isinstance(event, MemorySnapshot):

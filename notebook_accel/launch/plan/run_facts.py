@@ -1,4 +1,4 @@
-"""What a launch ran, for whoever looks at it later: the call with its arguments, and the versions."""
+"""What a launch ran, as the panel shows it later: the call with its arguments, and the versions."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Debugger:
                 self._handled.set()
 
     def _leave_child(self) -> None:
-        """Ends debugging in a process that the user's code forks. A breakpoint would hold it for ever."""
+        """Ends debugging in a process that the user's code forks. A breakpoint would hold it forever."""
         self._pydevd.settrace_forked(setup_tracing=False)  # from now on, `sys.settrace` is Python's own
         sys.settrace(None)
         threading.settrace(None)

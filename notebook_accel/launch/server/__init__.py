@@ -14,5 +14,5 @@ keeper.py        ─ PROCESS, its parent: ends whatever outlives it
 abandoned.py     ─ what the next keeper does if all were killed at once
 store.py         ─ PROCESS, its child: hosts the TCPStores; store_link.py is the connection to it
 rendezvous.py    ─ joins the nodes of a launch, in the process of the store
-store_guard.py   ─ PROCESS, beside the store: keeps other users out
+store_guard.py   ─ PROCESS, next to the store: keeps other users out
 """

@@ -1,12 +1,12 @@
-"""PROCESS beside the store's: keeps other users of this machine out of stores.
+"""PROCESS next to the store's: keeps other users of this machine out of stores.
 
     rank ──▶ listener of the launch ── relay, if the rank is this user's ──▶ listener of the store
 
-A store holds the addresses at which ranks connect to each other, and ranks unpickle what comes from there, so whoever
-can write to a store can run code as this user. Torch's store has no authentication. It therefore gets a listener of its
-own, at the same port of another loopback address. The socket filter of this listener has the system drop all packets
-but those of the relay, which admits only connections of this user's processes. (The relay is a process because torch
-holds Python's lock while a new store's own client connects, through the relay too.)
+A store holds the addresses at which ranks connect to each other, and ranks unpickle what comes from there, so a process
+that can write to a store can run code as this user. Torch's store has no authentication. It therefore gets a listener
+of its own, at the same port of another loopback address. The socket filter of this listener has the system drop all
+packets but those of the relay, which admits only connections of this user's processes. (The relay is a process because
+torch holds Python's lock while a new store's own client connects, through the relay too.)
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def is_available() -> bool:
 
 
 def attach_filter(listener: socket.socket, steps: Sequence[tuple[int, int, int, int]]) -> None:
-    """Has the system drop what comes to a listener, except what the steps admit.
+    """Makes the system drop what arrives at a listener, except what the steps admit.
 
     Raises:
         OSError: The system has no socket filters, or none for this user.
@@ -173,7 +173,7 @@ class _Store:
             self.filter()
 
     def filter(self) -> None:
-        """Has the system drop what comes to the store, except from the ports of the relay."""
+        """Makes the system drop what arrives at the store, except from the ports of the relay."""
         ports = list(self.ports.values())[-_MOST_PORTS:]
         matches = [step for port in ports for step in ((0x15, 0, 1, port), _ADMIT)]
         steps = [_LOAD_SOURCE_ADDRESS, _IS_LOOPBACK, _DROP, _LOAD_SOURCE_PORT, *matches, _DROP]
@@ -196,7 +196,7 @@ class _Relay:
         self._register(self._channel.fileno(), lambda _: self._receive())
         while self._is_open:
             for fd, events in self._epoll.poll():
-                if fd in self._handlers:  # it may have been closed with the one before
+                if fd in self._handlers:  # it may have been closed with the previous one
                     self._handlers[fd](events)
 
     def _register(self, fd: int, handler: Callable[[int], object]) -> None:

@@ -110,7 +110,7 @@ class StoreLink:
             self._on_messages(failed)
 
     def _open_again(self) -> None:
-        """Has another process open the stores that the one that was killed had not opened."""
+        """Makes another process open the stores that the killed one had not opened."""
         for group in list(self._unanswered):
             request, fds = self._unanswered.pop(group)
             try:

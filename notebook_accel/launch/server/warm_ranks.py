@@ -47,7 +47,7 @@ class WarmRanks:
         self._target = min(max(self._target, ranks), _MOST)
 
     def assign(self, start: Message) -> int | None:
-        """Has one become a rank; returns its process ID, or `None` if none is left."""
+        """Makes one of them a rank. Returns its process ID, or `None` if none is left."""
         if not self._channels:
             return None
         pid, channel = self._channels.popitem()

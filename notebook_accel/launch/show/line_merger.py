@@ -75,7 +75,7 @@ class LineMerger:
     def add(self, rank: int, stream: str, lines: Sequence[str], now: float, window: float | None = None) -> None:
         """Adds lines that a rank has written together.
 
-        They wait for so many seconds for those of others; by default for `MERGE_WINDOW`.
+        They wait for the lines of other ranks for `window` seconds; by default, for `MERGE_WINDOW`.
         """
         deadline = now + (0 if self._single else MERGE_WINDOW if window is None else window)
         for at, text in enumerate(lines):

@@ -68,7 +68,7 @@ class EventLoop:
             self._poll_immediate.unregister(descriptor)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
-        """Calls `callback` once, after so many seconds."""
+        """Calls `callback` once, after `seconds`."""
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), callback))
 
     def unthrottle(self) -> None:

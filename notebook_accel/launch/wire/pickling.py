@@ -86,7 +86,7 @@ class _OutOfBand(_ModulesByName):
         if not size:
             return _storage, (pickle.PickleBuffer(b""), where)
         view = (ctypes.c_ubyte * size).from_address(memory.storage.data_ptr())
-        view.owner = memory.storage  # whoever holds the buffer holds the memory
+        view.owner = memory.storage  # the buffer keeps the memory alive
         return _storage, (pickle.PickleBuffer(view), where)
 
 

@@ -282,7 +282,7 @@ def is_readable(source: HasFileno, seconds: float) -> bool:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets, private to whoever holds their descriptors, with room for bursts."""
+    """Two connected sockets, private to the processes that hold their descriptors, with room for bursts."""
     ends = socket.socketpair()
     for end in ends:
         with contextlib.suppress(OSError):

@@ -250,7 +250,7 @@ class PersistentRanks:
     def ask(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
         """Calls a function of this package on the first of these ranks that is free; returns what it returns.
 
-        Returns `None` if none of them is free, or if the call fails or takes longer than so many seconds. For the Tab
+        Returns `None` if none of them is free, or if the call fails or takes longer than `seconds`. For the Tab
         key, which must not wait.
         """
         if self.running is not None or self.lost or self._group.is_called:

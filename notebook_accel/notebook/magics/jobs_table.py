@@ -89,7 +89,7 @@ _shown: LiveTable | None = None
 
 
 def show(jobs: Jobs, limit: int) -> None:
-    """Shows the table with buttons, in place of the one before; its updates list at most `limit` jobs."""
+    """Shows the table with buttons in place of the previous one. Its updates list at most `limit` jobs."""
     global _shown  # a kernel belongs to one user
     if _shown is not None:
         _shown.close()

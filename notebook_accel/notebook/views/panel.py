@@ -114,7 +114,7 @@ class Panel(anywidget.AnyWidget):
         self.send({"ping": True})
 
     def request_keyframe(self) -> None:
-        """Has the next update send the full state, as if a browser had asked for it."""
+        """Makes the next update send the full state, as if a browser had requested it."""
         self._keyframe_requested = True
 
     @property

@@ -33,7 +33,7 @@ _MOST_NUMBERS, _MOST_EXPORTED = 24_000, 500_000
 _MOST_BINS, _FEWEST_POINTS = 24_000, 40
 """The most bins of all ranks that are made for an answer: a bin takes 3 microseconds."""
 _MANY_RANKS = 9
-"""From so many ranks on, the whole run is drawn of what the job keeps, which costs nothing."""
+"""With this many ranks or more, the whole run is drawn from what the job keeps, which costs nothing."""
 _SLICE, _READING_SHARE = 0.03, 0.4
 """Seconds for which reports are read at once, and the share of the thread's time that this may take."""
 _SHARE, _RATE = 0.02, 25_000

@@ -241,7 +241,7 @@ class EpochLoop:
             loader.progress.ahead = random_states.capture(self._state.device)
 
     def _request(self) -> None:
-        """Requests a point to save at, when it is time to, or the training is to end."""
+        """Requests a point at which to save, if a checkpoint is due or the training has to end."""
         if preempted_by := self._space[PREEMPTED_BY]:
             self._agreement.request(preempted_by)
         elif self._stop_at is not None and self._is_main and time.time() >= self._stop_at:

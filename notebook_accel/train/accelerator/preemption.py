@@ -1,4 +1,4 @@
-"""Notices that the process is to end, so that a training can save a checkpoint before."""
+"""Notices that the process is about to be ended, so that a training can save a checkpoint first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_accel.events.emit import PREEMPTED_BY
 
 
 def catch_sigterm(space: MutableMapping[str, Any]) -> Callable[[], None]:
-    """Has SIGTERM set `PREEMPTED_BY` in the rank's space instead of ending the process; returns what undoes that.
+    """Makes SIGTERM set `PREEMPTED_BY` in the rank's space instead of ending the process. Returns what undoes that.
 
     A handler of the user's stays, and so does the default where this is not the main thread, which has the signals.
     """

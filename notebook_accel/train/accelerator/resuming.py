@@ -61,7 +61,7 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
 
 
 def describe(found: AnyPath, place: Place, epochs: int, settings: Environment, state: PartialState) -> str:
-    """Says from where a training of so many epochs resumes."""
+    """Says where a training of `epochs` epochs resumes."""
     # As the user wrote the folder.
     name = found if isinstance(found, RemotePath) else Path(settings.checkpoint_dir) / found.name
     is_over = place.epoch >= epochs
@@ -72,7 +72,7 @@ def describe(found: AnyPath, place: Place, epochs: int, settings: Environment, s
 
 
 def begin_epoch(contents: Contents, gradients: GradientState) -> None:
-    """Has the loaders count from the beginning of an epoch, except one that has an iterator with batches left."""
+    """Makes the loaders count from the beginning of an epoch, except one that has an iterator with batches left."""
     active = gradients.dataloader_references
     for loader in contents.loaders:
         is_active = any(each is loader for each in active) and not loader.end_of_dataloader

@@ -16,9 +16,9 @@ import torch
 from notebook_accel.train.anatomy.step_clock import REST, StepClock
 
 _EVERY = 8
-"""One step in so many is measured, since recording its events takes some 20 µs."""
+"""One of this many steps is measured, since recording its events takes some 20 µs."""
 _FIRST = 16
-"""So many steps at the beginning are all measured."""
+"""This many steps at the beginning are all measured."""
 _MOST_UNREAD = 32
 """Steps whose events the device has not passed yet; of more, the oldest are dropped."""
 

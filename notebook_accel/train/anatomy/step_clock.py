@@ -1,6 +1,6 @@
 """The clock of a rank's training steps: adds up, without a lock or an allocation, how long each part takes.
 
-At any moment the rank is in one part. Whoever enters another one calls `enter`, so the parts never overlap and always
+At any moment the rank is in one part. Code that enters another one calls `enter`, so the parts never overlap and always
 add up to the whole; what no part claims is the rest. A step ends with `step` of its optimizer.
 """
 
@@ -92,7 +92,7 @@ class StepClock:
         return PARTS[self.part]
 
     def enter(self, part: int) -> None:
-        """Begins a part, which ends the one before."""
+        """Begins a part, which ends the previous one."""
         now = time.perf_counter_ns()
         self._sums[self.part] += now - self._since
         self._since = now

@@ -1,4 +1,4 @@
-"""Writes checkpoints on a thread beside the training, and finds the one to continue from."""
+"""Writes checkpoints on a thread while the training continues, and finds the one to resume from."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BackgroundSaver:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, parts: Sequence[Part], place: Place, then: Callable[[str, str], object]) -> None:
-        """Begins to write a checkpoint, after `wait` for the one before it.
+        """Begins to write a checkpoint, after `wait` for the previous one.
 
         Args:
             parts: Copies of its parts.
@@ -122,15 +122,15 @@ class BackgroundSaver:
 
 
 def name(step: int) -> str:
-    """The name of the checkpoint after so many steps."""
+    """The name of the checkpoint after `step` steps."""
     return f"checkpoint_{step}"
 
 
 def prepare(folder: AnyPath) -> None:
-    """Sees that checkpoints can be saved to a folder; all ranks call it.
+    """Makes sure that checkpoints can be saved to a folder. All ranks call it.
 
-    A local folder is made, so that whoever resumes the job can tell that it isn't unmounted. If that fails, there is a
-    warning.
+    A local folder is made, so that a process that resumes the job sees that it isn't unmounted. If that fails, a
+    warning says so.
 
     Raises:
         ConfigurationError: The path is that of a file.
@@ -146,11 +146,11 @@ def prepare(folder: AnyPath) -> None:
     except (FileExistsError, NotADirectoryError) as error:
         raise ConfigurationError(f"checkpoints can't be saved to {folder}: {error.strerror}. Name a folder") from None
     except OSError as error:
-        report(f"WARNING: checkpoints cannot be written to {folder} at present, so nothing can be resumed: {error}")
+        report(f"WARNING: checkpoints cannot be written to {folder} now, so nothing can be resumed: {error}")
 
 
 def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
-    """Has rank 0 hold a folder for a training, unless it is a remote one; all ranks call it.
+    """Makes rank 0 lock a folder for a training, unless it is a remote folder. All ranks call it.
 
     Args:
         folder: The folder.
@@ -176,7 +176,7 @@ def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
 def newest(folder: AnyPath) -> AnyPath | None:
     """The newest checkpoint that is whole on every rank's disk, or `None`; all ranks call it.
 
-    One with another content than was saved is reported, and the one before it is taken.
+    If one has other content than was saved, this is reported, and the previous one is used.
     """
     if isinstance(folder, RemotePath):
         return _newest_remote(folder)

@@ -178,7 +178,7 @@ def _join(rendezvous: _Rendezvous, save: _Save, joined: int) -> int:
 
 
 def _wait_for(found: Callable[[], int], most_s: float = math.inf) -> int:
-    """Waits until something is found, for at most so many seconds; returns that, or 0."""
+    """Waits until something is found, for at most `most_s` seconds. Returns it, or 0."""
     end, pause = time.monotonic() + most_s, _SHORTEST_POLL_S
     while not (number := found()):
         if time.monotonic() >= end:

@@ -116,7 +116,7 @@ def acquire(folder: Path, job: str, report: Callable[[str], None]) -> FolderLock
     while True:
         try:
             fd, holder = _try(path)
-        except OSError:  # whoever prepares the folder has reported that it can't be written to
+        except OSError:  # the code that prepares the folder has reported that it can't be written to
             return None
         if fd is not None:
             _write(fd, _Holder.this(job))

@@ -75,7 +75,7 @@ class StagedFolder:
             shutil.rmtree(self._previous)
 
     def _keep_siblings(self) -> None:
-        """Moves what save hooks have written beside the folder, to beside the target."""
+        """Moves what save hooks have written next to the folder, so that it is next to the target."""
         for path in self._workplace.iterdir():
             new = self.target.parent / path.name
             if new.is_dir() and not new.is_symlink():

@@ -93,7 +93,7 @@ def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequenc
 
 
 def _split(folder: AnyPath, keep: int) -> tuple[list[AnyPath], list[AnyPath]]:
-    """The newest checkpoints that are whole, so many of them, and all others."""
+    """The newest `keep` checkpoints that are whole, and all others."""
     kept: list[AnyPath] = []
     others: list[AnyPath] = []
     problem = "none has been saved yet"

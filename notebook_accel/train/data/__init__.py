@@ -1,7 +1,7 @@
 """Data loaders that yield each rank its share of the samples, on its device.
 
 prepare.py            ─ makes a prepared loader of the user's; start reading here
-loader.py             ─ the loader of which each rank reads its own share
+loader.py             ─ the loader that each rank reads its own share from
 dispatching_loader.py ─ the loader that rank 0 reads for all
 batch_transfer.py     ─ sends each rank its part of what rank 0 has read
 sharding.py           ─ which samples are a rank's share

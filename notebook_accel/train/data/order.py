@@ -86,7 +86,7 @@ def _samplers(loader: DataLoader[Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def seeded_workers(loader: DataLoader[Any]) -> Iterator[None]:
-    """Has a loader that starts its workers draw their seed without a trace in the generators.
+    """Makes a loader that starts its workers draw their seed without a trace in the generators.
 
     With `persistent_workers`, a loader draws it in its first epoch only. One that starts its workers later, because a
     training was resumed, must leave the numbers that follow to the samplers.

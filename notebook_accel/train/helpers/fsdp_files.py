@@ -1,4 +1,4 @@
-"""Merges the shards of a checkpoint from code; `notebook-accel merge-weights` does so from the command line."""
+"""Merges the shards of a checkpoint, as `notebook-accel merge-weights` does on the command line."""
 
 from __future__ import annotations
 

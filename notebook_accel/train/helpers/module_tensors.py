@@ -104,7 +104,7 @@ def find_tied_parameters(model: nn.Module, **kwargs: Any) -> list[list[str]]:
 
 
 def retie_parameters(model: nn.Module, tied_params: Iterable[Sequence[str]]) -> None:
-    """Makes names stand for one parameter again, the first of them that has a value.
+    """Ties names to one parameter again: the first of them that has a value.
 
     Args:
         model: The model.

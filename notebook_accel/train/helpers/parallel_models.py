@@ -38,7 +38,7 @@ def is_compiled_module(module: nn.Module) -> bool:
 
 def is_peft_model(model: nn.Module) -> bool:
     """Whether a model, perhaps wrapped, is one of PEFT's."""
-    peft = sys.modules.get("peft")  # whoever has such a model has imported it
+    peft = sys.modules.get("peft")  # code that has such a model has imported it
     return peft is not None and isinstance(extract_model_from_parallel(model, keep_torch_compile=False), peft.PeftModel)
 
 

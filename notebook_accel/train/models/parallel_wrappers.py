@@ -11,7 +11,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 def unwrap(model: nn.Module) -> nn.Module:
     """The model in DDP, FSDP 1 or `DataParallel`, or the model itself."""
     wrappers: tuple[type[nn.Module], ...] = (DistributedDataParallel, DataParallel)
-    if fsdp := sys.modules.get("torch.distributed.fsdp"):  # takes long to import, and whoever uses it has imported it
+    if fsdp := sys.modules.get("torch.distributed.fsdp"):  # slow to import, and code that uses it has imported it
         wrappers += (fsdp.FullyShardedDataParallel,)
     while isinstance(model, wrappers):
         model = model.get_submodule("module")

@@ -70,7 +70,7 @@ class FullyShardedDataParallelPlugin:
     """
 
     fsdp_version: int | None = None
-    """Must be 2 or `None`, which stands for 2."""
+    """Must be 2, or `None`, which means 2."""
     sharding_strategy: Any = None
     """FSDP 1's name for `reshard_after_forward`: `FULL_SHARD`, `SHARD_GRAD_OP`, `HYBRID_SHARD`."""
     reshard_after_forward: Any = None

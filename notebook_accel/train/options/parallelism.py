@@ -213,7 +213,7 @@ class ParallelismConfig:
         """
         from torch.distributed.device_mesh import init_device_mesh
 
-        # FSDP2 synchronizes replicas only if it also has a dimension to shard over, so one of size 1 stands for it.
+        # FSDP2 synchronizes replicas only if it also has a dimension to shard over, so a dimension of size 1 is added.
         needs_shard = self.dp_replicate_enabled and self.tp_enabled
         names = [name for name in _ORDER if self._sizes[name] > 1 or (name == "dp_shard" and needs_shard)]
         if not names:

@@ -15,5 +15,5 @@ collective_check.py     ─ compares the ranks' next collective, in debug mode
 seeds.py                ─ seeds all random states, and makes them equal on all ranks
 random_states.py        ─ the random states, as a checkpoint stores them
 logging.py              ─ loggers that write a message once
-messages/               ─ what ranks send each other beside the training
+messages/               ─ what ranks send each other outside the training loop
 """

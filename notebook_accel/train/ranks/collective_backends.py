@@ -16,7 +16,7 @@ class CollectiveBackend(Protocol):
 
     @property
     def compares_shapes(self) -> bool:
-        """Whether ranks can compare shapes first, over a channel beside their devices."""
+        """Whether ranks can compare shapes first, over a channel that doesn't use their devices."""
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""

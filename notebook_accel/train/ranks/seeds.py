@@ -59,7 +59,7 @@ def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | 
 
     Args:
         rng_type: Which state.
-        generator: The generator that `RNGType.GENERATOR` stands for.
+        generator: The generator that `RNGType.GENERATOR` means.
 
     Raises:
         ConfigurationError: There is no such state.
@@ -80,7 +80,7 @@ def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.
 
     Args:
         rng_types: Which states, such as `["torch", "cuda"]`.
-        generator: The generator that `RNGType.GENERATOR` stands for.
+        generator: The generator that `RNGType.GENERATOR` means.
 
     Raises:
         ConfigurationError: There is no such state.

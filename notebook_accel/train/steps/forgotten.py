@@ -42,7 +42,7 @@ class _UnpreparedStep:
         self._hook: RemovableHandle | None = None
 
     def watch(self, ranks: int) -> None:
-        """Checks the next step of any optimizer on so many ranks."""
+        """Checks the next step of any optimizer. There are `ranks` ranks."""
         self.stop()
         self._ranks = ranks
         self._hook = register_optimizer_step_pre_hook(self._on_step)
@@ -207,7 +207,7 @@ def _unprepared_loader(prepared: Sequence[PreparedLoader]) -> int:
 
 
 class _References:
-    """Objects, compared by identity and not kept alive: the hook may stay for ever if no second backward pass comes."""
+    """Objects, compared by identity and not kept alive: the hook may stay forever without a second backward pass."""
 
     def __init__(self, objects: Iterable[Any]) -> None:
         self._by_id = {id(each): weakref.ref(each) for each in objects}

@@ -84,7 +84,7 @@ def _gathering(
 
 
 class _Attention(TorchFunctionMode):
-    """Has `scaled_dot_product_attention` attend to all ranks' keys and values."""
+    """Makes `scaled_dot_product_attention` attend to the keys and values of all ranks."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         super().__init__()

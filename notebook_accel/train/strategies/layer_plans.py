@@ -72,7 +72,7 @@ def _style(pattern: str, style: ParallelStyle | str) -> ParallelStyle:
 
 
 def allow_different_meshes(optimizers: Sequence[Optimizer]) -> None:
-    """Has optimizers update one parameter at a time where a group has layers of the plan and others.
+    """Makes optimizers update one parameter at a time where a group has layers of the plan and others.
 
     torch's foreach kernels cannot mix tensors of different meshes, or of none.
     """

@@ -14,6 +14,6 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_dtensor(value: object) -> bool:
-    """Whether a value is a DTensor. Whoever has made one has imported the module."""
+    """Whether a value is a DTensor. Code that has made one has imported the module."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)

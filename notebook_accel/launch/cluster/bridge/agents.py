@@ -96,7 +96,7 @@ class _Reception:
         return {"bridge": self._listener.getsockname()[:2], "secret": self._secret.hex(), "environ": dict(environ)}
 
     def wait_for(self, count: int, agents: Agents) -> Sequence[ConnectedAgent]:
-        """Waits until so many nodes have connected."""
+        """Waits until `count` nodes have connected."""
         deadline = time.monotonic() + TIMEOUT
         while len(self._admitted) < count:
             with contextlib.suppress(TimeoutError):

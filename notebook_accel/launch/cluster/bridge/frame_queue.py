@@ -42,6 +42,6 @@ class FrameQueue:
 
     def _run(self) -> None:
         while (frames := self._outgoing.get()) is not None:
-            with contextlib.suppress(OSError):  # the other end is gone, which whoever reads from it finds
+            with contextlib.suppress(OSError):  # the other end is gone, which the code that reads from it finds
                 self._send(frames)
         self._close()

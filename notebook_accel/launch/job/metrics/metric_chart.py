@@ -162,7 +162,7 @@ class Chart:
                 self.best = Place(values.finite_mean, x)
 
     def bins(self, most: int) -> list[Values]:
-        """At most so many bins, in order."""
+        """At most `most` bins, in order."""
         found, factor = self._bins, 1
         while len(found) > most:
             factor *= 2

@@ -1,9 +1,9 @@
 """Checks who has connected to a rank's gloo groups, since gloo has no authentication.
 
-Gloo listens on the loopback interface while ranks connect to each other, and whoever connects first with the number of
-a rank is that rank. The addresses are in the store, which other users can't read, but the system tells everyone which
-ports are listened on. So each new group is checked before anything is received over it. No rank continues before all
-have checked, since a rank that closes its group takes the evidence of who it was with it.
+Gloo listens on the loopback interface while ranks connect to each other, and the process that connects first with the
+number of a rank is that rank. The addresses are in the store, which other users can't read, but the system tells
+everyone which ports are listened on. So each new group is checked before anything is received over it. No rank
+continues before all have checked, since a rank that closes its group takes the evidence of who it was with it.
 """
 
 from __future__ import annotations

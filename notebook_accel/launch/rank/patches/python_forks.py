@@ -2,7 +2,7 @@
 
 Gloo's threads release the tensors of a collective that has ended. To release one that Python code has had, torch
 registers the thread with Python, under a lock that has nothing to do with the GIL. A process that is forked in that
-moment begins with the lock held, and waits for it for ever (https://github.com/python/cpython/issues/112275). So a rank
+moment begins with the lock held, and waits for it forever (https://github.com/python/cpython/issues/112275). So a rank
 forks once no other of its threads is at work: a thread that sleeps does not have the lock.
 """
 

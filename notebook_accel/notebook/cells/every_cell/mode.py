@@ -227,7 +227,7 @@ def _arguments(options: CellsOptions) -> CellArguments:
 
 
 def _cache(shell: Any, text: str, number: int) -> str:
-    """Has tracebacks show the user's own text, under the name by which IPython knows the cell."""
+    """Makes tracebacks show the user's own text, under the name by which IPython knows the cell."""
     name: str = shell.compile.cache(text, number, raw_code=text)
     return name
 

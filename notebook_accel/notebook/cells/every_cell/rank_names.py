@@ -42,7 +42,7 @@ class RankNames:
         self._matcher: Any = None
 
     def prepare(self, ranks: PersistentRanks, members: Sequence[int]) -> None:
-        """Has the ranks import what completion needs, which takes longer than a completion may."""
+        """Makes the ranks import what completion needs, which takes longer than a completion may."""
         ranks.call_on_ranks(names.complete, "x", 1, members=members)
 
     def install(self) -> None:

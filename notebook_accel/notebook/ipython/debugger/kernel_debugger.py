@@ -28,7 +28,7 @@ Handle = Callable[[dict[str, Any]], Awaitable[Message]]
 
 
 def install(kernel: Any) -> None:
-    """Has the debugger of a kernel debug ranks too; does nothing if the kernel has none."""
+    """Lets the debugger of a kernel debug ranks, too; does nothing if the kernel has none."""
     debugger = getattr(kernel, "debugger", None)
     if debugger is not None and not isinstance(getattr(debugger.process_request, "__self__", None), KernelDebugger):
         debugger.process_request = KernelDebugger(debugger).process_request
@@ -54,7 +54,7 @@ class KernelDebugger:
             return dap.failure(message, str(error))
 
     async def _handle_here(self, message: dict[str, Any]) -> Message:
-        """Has the kernel's debugger handle a request, and adds what concerns ranks."""
+        """Lets the kernel's debugger handle a request, and adds what concerns ranks."""
         command, arguments = message["command"], message.get("arguments") or {}
         if command == "disconnect":
             debug_relay.set_client(None)

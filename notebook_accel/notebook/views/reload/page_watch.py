@@ -9,7 +9,7 @@ _PING_AFTER = 4.0
 _SILENCE = 12.0
 """Seconds without an answer after which a page counts as gone. A page that is there answers at least every 3 s."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two attempts to reach a page: few while one may be loading, more for whoever returns later."""
+"""Seconds between two attempts to reach a page: few while one may be loading, more for a user who returns later."""
 
 
 class PageWatch:

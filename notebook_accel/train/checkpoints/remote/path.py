@@ -87,7 +87,7 @@ class RemotePath:
         """What is directly in the folder."""
         self._fs.invalidate_cache()
         for path in self._fs.ls(self._path, detail=False):
-            if path.rstrip("/") != self._path:  # object stores may have an empty object that stands for the folder
+            if path.rstrip("/") != self._path:  # object stores may have an empty object in place of the folder
                 yield self / path.rstrip("/").rpartition("/")[2]
 
     def sizes(self) -> dict[str, int]:

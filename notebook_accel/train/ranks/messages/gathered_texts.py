@@ -1,4 +1,4 @@
-"""How the threads that write checkpoints exchange texts with those of the other ranks, beside the training."""
+"""How the threads that write checkpoints exchange texts with those of the other ranks, while the training continues."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Messages from rank to rank beside the training: no collective, no store, and no other process takes part in them.
+"""Messages from rank to rank, outside the training loop. No collective, store, or other process takes part in them.
 
     any thread ─▶ queue ─▶ thread that sends ══ gloo ══▶ thread of another rank that receives ─▶ receiver of the topic
 
 They have a process group of their own, and only send from one rank to another, since torch's flight recorder would show
-collectives as if the training waited for them. Gloo reports the end of a rank only to whoever sends to it.
+collectives as if the training waited for them. Gloo reports the end of a rank only to a rank that sends to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RankMessages:
         ]
 
     def on(self, topic: str, receiver: Receiver) -> None:
-        """Has values of a topic received, before `start`."""
+        """Registers the receiver of a topic's values. Call it before `start`."""
         self._receivers[topic] = receiver
 
     def start(self) -> None:
