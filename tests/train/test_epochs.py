@@ -75,11 +75,23 @@ class Samples(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    def __init__(self, count: int) -> None:
-        self.samples = Samples(count, augments=False)
+    """Samples in order, or taken at random from a buffer."""
+
+    def __init__(self, count: int, augments: bool, order: str, seed: int) -> None:
+        self.samples = Samples(count, augments)
+        self.order = order
+        if order == "own":
+            self.generator = torch.Generator().manual_seed(seed)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return (self.samples[index] for index in range(len(self.samples)))
+        indices = list(range(len(self.samples)))
+        while indices:
+            number = 0
+            if self.order == "own":
+                number = int(torch.randint(min(8, len(indices)), (), generator=self.generator))
+            elif self.order:
+                number = random.randrange(min(8, len(indices)))
+            yield self.samples[indices.pop(number)]
 
 
 class Order(Sampler[int]):
@@ -136,9 +148,11 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
     count = 24 * case.size
-    dataset: Any = Stream(count) if case.iterable else Samples(count, case.augments)
-    how: dict[str, Any] = {} if case.iterable else {"shuffle": True}
-    if case.order:
+    how: dict[str, Any] = {"shuffle": True}
+    dataset: Any = Samples(count, case.augments)
+    if case.iterable:
+        how, dataset = {}, Stream(count, case.augments, case.order, seed)
+    elif case.order:
         how = {"sampler": Order(count, case.order, seed)}
     loader = DataLoader(dataset, batch_size=4, num_workers=case.workers, persistent_workers=case.persistent, **how)
     second = DataLoader(Samples(count, augments=False), batch_size=4, shuffle=True)
@@ -180,7 +194,7 @@ def train(
         "batches": counter.batches,
         "trained": trained,
         "rate": scheduler.get_last_lr(),
-        "newest": max((int(name.rpartition("_")[2]) for name in os.listdir(folder or ".") if folder), default=None),
+        "newest": max((int(path.name[11:]) for path in Path(folder).glob("checkpoint_*") if folder), default=None),
         "next": (random.random(), np.random.rand(), torch.rand(1).item()),
     }
 
@@ -229,6 +243,9 @@ CASES = {
     "DDP, dispatched batches": Case(loading={"dispatch_batches": True}),
     "DDP, seedable sampler": Case(loading={"use_seedable_sampler": True}),
     "DDP, iterable": Case(iterable=True),
+    "DDP, iterable, shuffles with its own generator": Case(iterable=True, order="own"),
+    "DDP, iterable, shuffles in a worker": Case(iterable=True, order="global", augments=True, workers=1),
+    "one rank, iterable, shuffles in a worker": Case(size=1, iterable=True, order="global", augments=True, workers=1),
     "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
     "DDP, workers": Case(workers=1),
     "DDP, persistent workers": Case(workers=1, persistent=True),

@@ -146,6 +146,7 @@ class EpochLoop:
                         break
             self._save()
             self._finish()
+            background.release(folder, hold)
         except BaseException:  # also `GeneratorExit`: the user's code has raised, or has left the loop
             self._saver.wait_briefly()
             if self._saver.is_busy:

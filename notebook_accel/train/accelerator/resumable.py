@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints.background import report
@@ -69,9 +71,20 @@ def _findings(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Ite
             yield (
                 f"loader {index} reads an iterable dataset, whose position cannot be saved: a resumed run reads what "
                 "was done once more, and drops it. With DataLoaderConfiguration(use_stateful_dataloader=True) it "
-                "need not"
+                f"need not{_on_random_numbers(loader.base_dataloader)}"
             )
     if has_hooks:
         yield "hooks that are registered for save_state and load_state are not called for these checkpoints"
     if not even_batches:
         yield "with even_batches=False, ranks may have different numbers of batches: only the ends of epochs are saved"
+
+
+def _on_random_numbers(loader: DataLoader[Any]) -> str:
+    """What to do if an iterable dataset draws random numbers where the training draws some in between."""
+    if loader.num_workers or isinstance(getattr(loader.dataset, "generator", None), torch.Generator):
+        return ""
+    return (
+        ". If it draws random numbers, for example to shuffle, they are different then, and some samples may be "
+        "repeated and others left out: have it draw from a torch.Generator in its attribute `generator`, or pass "
+        "num_workers=1 to the loader"
+    )

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, NotebookAccelError
+from notebook_accel.train.accelerator import changed_loaders
 from notebook_accel.train.checkpoints import background, seal
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, read_random_states
@@ -55,6 +56,8 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
             "saved by another version of this code: prepare the same model, optimizer, and schedulers, and register "
             "the same objects, as then, or pass another folder as checkpoint= to train from the beginning"
         ) from error
+    for line in changed_loaders.check(local, contents.loaders):
+        background.report(line)
     for loader in contents.loaders:
         loader.progress.position = _position(loader, local, state)
     return place, step

@@ -173,6 +173,12 @@ def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
     return stack
 
 
+def release(folder: AnyPath, hold: contextlib.ExitStack) -> None:
+    """Releases a folder at the end of a training; all ranks call it, and none sees the lock's file afterwards."""
+    if not isinstance(folder, RemotePath):
+        AllRanks().run("release the folder of the checkpoints", hold.close)
+
+
 def newest(folder: AnyPath) -> AnyPath | None:
     """The newest checkpoint that is whole on every rank's disk, or `None`; all ranks call it.
 

@@ -249,6 +249,16 @@ class PreparedLoader(DataLoader[Any]):
         return len(dataset.dataset if isinstance(dataset, IterableDatasetShard) else dataset)  # type: ignore[arg-type]
 
     @property
+    def sample_count(self) -> int | None:
+        """The number of samples in an epoch, which a sampler may choose; `None` if it is unknown."""
+        base = self.base_dataloader
+        sources: tuple[Any, ...] = (getattr(base.batch_sampler, "sampler", None), base.dataset)
+        for source in () if isinstance(base.dataset, IterableDataset) else sources:
+            with contextlib.suppress(Exception):  # it has no length, or the user's method fails
+                return len(source)
+        return None
+
+    @property
     def iteration(self) -> int:
         """The number of finished epochs."""
         return self.progress.epoch
@@ -292,7 +302,8 @@ class PreparedLoader(DataLoader[Any]):
             "is_over": is_over and not finished,
             "has_workers": self.progress.has_workers,
             "now": order.capture(self.base_dataloader),
-            "loop": self.progress.in_loop() | {"total_batch_size": self._total_batch_size, "ranks": self.num_processes},
+            "loop": self.progress.in_loop()
+            | {"total_batch_size": self._total_batch_size, "ranks": self.num_processes, "samples": self.sample_count},
         }
         # Between epochs there is no position, and saving one would draw random numbers.
         if self._restores_position and (

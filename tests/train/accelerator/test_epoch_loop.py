@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from notebook_accel import Accelerator, ConfigurationError, DataLoaderConfiguration
+from notebook_accel import Accelerator, CheckpointError, ConfigurationError, DataLoaderConfiguration, set_seed
 
 
 @pytest.fixture
@@ -82,9 +82,15 @@ class Stream(IterableDataset[int]):
 
 
 def test_the_position_in_an_iterable_dataset_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    accelerator = Accelerator(cpu=True)
-    accelerator.prepare(nn.Linear(1, 1), DataLoader(Stream()))
-    assert "loader 0 reads an iterable dataset" in begin(accelerator, capsys)
+    for own_generator, workers in ((False, 0), (False, 1), (True, 0)):
+        accelerator, stream = Accelerator(cpu=True), Stream()
+        if own_generator:
+            stream.generator = torch.Generator()  # type: ignore[attr-defined]
+        accelerator.prepare(nn.Linear(1, 1), DataLoader(stream, num_workers=workers))
+        said = begin(accelerator, capsys)
+        assert "loader 0 reads an iterable dataset" in said
+        differ = not own_generator and not workers
+        assert ("If it draws random numbers, for example to shuffle, they are different then" in said) == differ
 
 
 def test_hooks_and_uneven_batches_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,3 +108,68 @@ def test_a_loop_whose_steps_are_not_counted_says_so(folder: Path, capsys: pytest
     for _ in accelerator.epochs(2):
         model(torch.ones(1, 1)).sum().backward()
     assert capsys.readouterr().err.count("no step of this epoch was counted") == 1
+
+
+def train_on(counts: tuple[int, ...], stops_after: int | None = None, epochs: int = 2, batch_size: int = 4) -> int:
+    """Trains on the first of so many loaders with so many samples, to the end or so many steps; returns the steps."""
+    set_seed(3)
+    accelerator, model = Accelerator(cpu=True), nn.Linear(1, 1)
+    loaders = [DataLoader(TensorDataset(torch.zeros(count, 1)), batch_size, shuffle=True) for count in counts]
+    model, optimizer, loader, *_ = accelerator.prepare(model, torch.optim.SGD(model.parameters()), *loaders)
+    steps = 0
+    for _ in accelerator.epochs(epochs):
+        for (inputs,) in loader:
+            accelerator.backward(model(inputs).sum())
+            optimizer.step()
+            steps += 1
+            if steps == stops_after:
+                return steps
+    return steps
+
+
+@pytest.mark.parametrize(("now", "steps"), [(40, 10 - 2 + 10), (8, 0 + 2), (4, 0 + 1)])
+def test_an_epoch_that_continues_with_other_data_says_so(
+    now: int, steps: int, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CHECKPOINT_EVERY", "2")
+    train_on((32,), stops_after=4)
+    capsys.readouterr()
+    assert train_on((now,)) == steps
+    assert (
+        "WARNING: loader 0 had 32 samples when the checkpoint was saved in the middle of an epoch, "
+        f"and has {now} now. The rest of this epoch leaves out as many batches as were done."
+    ) in capsys.readouterr().err
+
+
+def test_between_epochs_loaders_and_their_data_may_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CHECKPOINT_EVERY", "1000")
+    train_on((32, 8), epochs=1)
+    assert train_on((40,)) == 10
+    assert train_on((16, 8, 4), epochs=3) == 4
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_an_epoch_continues_in_the_loader_that_was_trained_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CHECKPOINT_EVERY", "2")
+    train_on((32,), stops_after=4)
+    capsys.readouterr()
+    assert train_on((32, 8), stops_after=3) == 3
+    assert (
+        "saved in the middle of an epoch with 1 loader prepared, and now 2 are. They are told apart by their order: "
+        "loader 0 continues, counted from 0, and the others begin anew"
+    ) in capsys.readouterr().err
+    assert train_on((32, 8), stops_after=1) == 1
+    assert "WARNING" not in capsys.readouterr().err
+
+
+def test_an_epoch_whose_loader_is_not_prepared_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_CHECKPOINT_EVERY", "2")
+    train_on((32,), stops_after=4)
+    accelerator, model = Accelerator(cpu=True), nn.Linear(1, 1)
+    accelerator.prepare(model, torch.optim.SGD(model.parameters()))
+    with pytest.raises(CheckpointError, match="with 1 loader prepared, and now 0 are, so that the position in loader "):
+        next(accelerator.epochs(2))
