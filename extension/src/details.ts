@@ -1,5 +1,5 @@
 import { ProgressBar } from "./bar";
-import { inOrder, make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
+import { inOrder, inOrderOf, make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
 import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
@@ -31,9 +31,10 @@ export class Details {
     this.element.append(this.#activity, this.#values, this.#log.element);
   }
 
-  update(rank: Rank): void {
+  /** @param names All metrics, in their order. */
+  update(rank: Rank, names: string[]): void {
     if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
-    this.#drawValues(rank);
+    this.#drawValues(rank, names);
     if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
     this.#log.update(rank.lines);
     this.#ask.hidden = ENDED.includes(rank.phase);
@@ -59,10 +60,10 @@ export class Details {
     setChildren(this.#bars, elements);
   }
 
-  #drawValues(rank: Rank): void {
+  #drawValues(rank: Rank, names: string[]): void {
     setText(this.#activity, rank.detail);
     const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
-    drawKeyValueList(this.#values, [...Object.entries(rank.values), ...memory, ...Object.entries(rank.usage_facts)]);
+    drawKeyValueList(this.#values, [...inOrderOf(names, rank.values), ...memory, ...Object.entries(rank.usage_facts)]);
   }
 
   #drawStack(stack: string): void {

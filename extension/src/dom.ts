@@ -59,6 +59,12 @@ export function newId(): string {
   return `na-${Date.now().toString(36)}-${PAGE}-${count}`;
 }
 
+/** The entries in the order of names, as objects list names that are numbers first; those without a name are last. */
+export function inOrderOf<Value>(names: string[], values: Record<string, Value>): [string, Value][] {
+  const ordered = new Set([...names.filter((name) => name in values), ...Object.keys(values)]);
+  return [...ordered].map((name) => [name, values[name] as Value]);
+}
+
 /** The entries, sorted by their numeric keys. */
 export function inOrder<Value>(numbered: Record<string, Value>): [string, Value][] {
   return Object.entries(numbered).sort(([one], [other]) => Number(one) - Number(other));

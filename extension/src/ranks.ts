@@ -47,16 +47,16 @@ export class Ranks {
       hasMore = this.#grid.update(ranks, this.#open);
       const first = failed.slice(0, MAX_FAILED_ROWS);
       const rest = [...this.#open].filter((rank) => !first.includes(rank)).sort((one, other) => +one - +other);
-      this.#drawRows(this.#failed, ranks, first);
-      this.#drawRows(this.#list, ranks, rest);
+      this.#drawRows(this.#failed, state, first);
+      this.#drawRows(this.#list, state, rest);
     } else {
       const rest = Object.keys(ranks).filter((rank) => !head.failed.includes(+rank));
-      this.#drawRows(this.#list, ranks, [...failed, ...rest]);
+      this.#drawRows(this.#list, state, [...failed, ...rest]);
     }
     return hasMore;
   }
 
-  #drawRows(list: HTMLElement, ranks: State["ranks"], order: string[]): void {
+  #drawRows(list: HTMLElement, { head, ranks }: State, order: string[]): void {
     const elements: [HTMLElement, string][] = [];
     for (const rank of order) {
       const state = ranks[rank];
@@ -71,7 +71,7 @@ export class Ranks {
         );
         this.#rows.set(rank, row);
       }
-      row.update(state, this.#open.has(rank));
+      row.update(state, this.#open.has(rank), head.metric_names);
       elements.push([row.element, state.host]);
     }
     setChildren(list, this.#headings.get(list)?.insert(elements) ?? []);

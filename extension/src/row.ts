@@ -1,6 +1,6 @@
 import { ProgressBar } from "./bar";
 import { Details } from "./details";
-import { make, newId, percent, setAttribute, setText } from "./dom";
+import { inOrderOf, make, newId, percent, setAttribute, setText } from "./dom";
 import { drawKeyValueList } from "./keyValueList";
 import type { LogView } from "./logs/logView";
 import type { Rank } from "./model";
@@ -69,9 +69,10 @@ export class Row {
     this.#mark.hidden = true;
   }
 
-  update(rank: Rank, open: boolean): void {
-    if (rank !== this.#drawn) this.#draw(rank);
-    this.#setExpanded(rank, open);
+  /** @param names All metrics, in their order. */
+  update(rank: Rank, open: boolean, names: string[]): void {
+    if (rank !== this.#drawn) this.#draw(rank, names);
+    this.#setExpanded(rank, open, names);
     this.#drawn = rank;
   }
 
@@ -79,7 +80,7 @@ export class Row {
     this.#toggle.focus();
   }
 
-  #draw(rank: Rank): void {
+  #draw(rank: Rank, names: string[]): void {
     setAttribute(this.element, "data-phase", rank.phase);
     setAttribute(this.element, "data-marked", rank.mark ? "" : null);
     setText(this.#phase, rank.phase);
@@ -91,7 +92,7 @@ export class Row {
     setText(this.#text, rank.text);
     setAttribute(this.#text, "title", rank.text || null);
     setText(this.#timeLeft, rank.time_left && `${rank.time_left} left`);
-    this.#drawValues(rank.values);
+    this.#drawValues(rank.values, names);
     setText(this.#memory, rank.usage);
     setAttribute(this.#memory, "title", tooltip(rank) || null);
     setText(this.#error, rank.error);
@@ -100,14 +101,14 @@ export class Row {
     this.#warning.hidden = rank.warning === "";
   }
 
-  #drawValues(values: Record<string, string>): void {
+  #drawValues(values: Record<string, string>, names: string[]): void {
     if (values === this.#drawn?.values) return;
-    const entries = Object.entries(values);
+    const entries = inOrderOf(names, values);
     setAttribute(this.#values, "title", entries.map(([name, value]) => `${name} ${value}`).join("\n") || null);
     drawKeyValueList(this.#values, entries);
   }
 
-  #setExpanded(rank: Rank, open: boolean): void {
+  #setExpanded(rank: Rank, open: boolean, names: string[]): void {
     setAttribute(this.#toggle, "aria-expanded", String(open));
     if (!open) {
       this.#details?.dispose();
@@ -120,7 +121,7 @@ export class Row {
       this.element.append(this.#details.element);
       setAttribute(this.#toggle, "aria-controls", this.#detailsId);
     }
-    this.#details.update(rank);
+    this.#details.update(rank, names);
   }
 }
 

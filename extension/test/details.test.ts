@@ -26,6 +26,17 @@ describe("an expanded rank", () => {
     expect(pairs).toEqual(["loss 0.5", "memory 512 MB, GPU 2.0 GB", "CPU 98% of a core", "temperature 66 °C"]);
   });
 
+  it("has values in the order of the metrics, also with names that are numbers", async () => {
+    const { row, store } = await anExpandedRow();
+    const metric_names = ["loss", "10", "2"];
+    const values = { "2": "0.2", "10": "0.1", loss: "0.5" };
+    store.apply({ seq: 1, patch: { head: { metric_names }, ranks: { "1": { values } } } });
+    await drawn();
+    const names = (list: string) => [...row.querySelectorAll(`${list} .na-key`)].map((key) => key.textContent);
+    expect(names(".na-values")).toEqual(metric_names);
+    expect(names(".na-all-values").slice(0, 3)).toEqual(metric_names);
+  });
+
   it("is searched for lines, also as more of them come", async () => {
     const { row, store } = await anExpandedRow();
     const first = { "7": "loss 1", "8": "<b>Saved</b>", "9": "loss 2" };
