@@ -14,7 +14,7 @@ epoch_loop.py      ─ saves checkpoints on the way, and continues from the last
 plain_loop.py      ─ the loop of a launch without a folder for checkpoints
 resuming.py        ─ continues a training from a checkpoint
 changed_loaders.py ─ compares the loaders with those of that checkpoint
-resumable.py       ─ says before the first step what a resumed run could not restore
+unsaved_state.py   ─ says before the first step what a resumed run could not restore
 point_agreement.py ─ has all ranks save after the same step
 preemption.py      ─ notices that the process is about to be ended
 controlled.py      ─ lets the user pause and end the loop from outside

@@ -47,10 +47,10 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.steps.accumulation import Accumulation
-from notebook_accel.train.steps.forgotten import FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.steps.tunables import Tunables
+from notebook_accel.train.steps.unprepared import FirstBackward
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, TrackerGroup

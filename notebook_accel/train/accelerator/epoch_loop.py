@@ -26,7 +26,7 @@ from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import CheckpointSaved, TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
-from notebook_accel.train.accelerator import resumable, resuming
+from notebook_accel.train.accelerator import resuming, unsaved_state
 from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.accelerator.preemption import catch_sigterm
@@ -104,7 +104,7 @@ class EpochLoop:
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, and saves checkpoints between them."""
         contents = self._run.contents()
-        resumable.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
+        unsaved_state.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
         background.prepare(folder)
         self._refuse_tpu()

@@ -13,7 +13,7 @@ from notebook_accel.train.checkpoints.contents import Contents, read_random_stat
 from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.data.resume import Position
+from notebook_accel.train.data.loader_position import Position
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState

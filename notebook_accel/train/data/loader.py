@@ -19,8 +19,8 @@ from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
 from notebook_accel.train.data import device_transfer, loader_advice, order
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
+from notebook_accel.train.data.loader_position import Position, Progress
 from notebook_accel.train.data.loader_progress import with_progress
-from notebook_accel.train.data.resume import Position, Progress
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
