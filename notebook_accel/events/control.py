@@ -16,6 +16,8 @@ from notebook_accel.events.base import Event
 
 PAUSE, RESUME, CHECKPOINT, END_AFTER_EPOCH, TUNE = "pause", "resume", "checkpoint", "end after epoch", "tune"
 """What a `Control` does."""
+PROFILE = "profile"
+"""What a `ProfileRequested` does, for which the driver also needs a step."""
 WITHDRAW = "withdraw"
 """The `Control` that releases ranks from their promise, because another rank has given none."""
 

@@ -10,9 +10,9 @@ from notebook_accel.events.base import Blobs, Event
 
 @dataclass(frozen=True)
 class ProfileRequested(Event):
-    """Profile training steps with torch's profiler, from the end of the current step on; then report with `Profiled`.
+    """Profile training steps with torch's profiler, from the end of a step on; then report with `Profiled`.
 
-    The driver sends it.
+    The driver sends it, after it has found a step that no rank has passed; see `control.py`.
     """
 
     kind = "profile-wanted"
@@ -23,6 +23,8 @@ class ProfileRequested(Event):
     """Seconds after which the rank gives up."""
     most_bytes: int
     """The longest trace, in bytes before compression; of a longer one, the shortest events are left out."""
+    step: int = -1
+    """The step of the call after which the first whole step is profiled, the same on all ranks; -1: the current one."""
 
 
 @dataclass(frozen=True)

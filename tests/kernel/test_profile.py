@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from tests.live_notebook import Notebook
 
 WORK = """
 from torch import nn
+from notebook_accel import Accelerator
 
 def train(path, slow=0.0):
     rank = join()
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)))
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    optimizer = Accelerator().prepare(torch.optim.SGD(model.parameters(), 0.01))
     inputs, over, first = torch.randn(64, 256), torch.zeros(1), True
     while not over.item():
         model(inputs).square().mean().backward()
@@ -64,6 +66,19 @@ def steps_in_own_profile(begin, end):
             step()
             time.sleep(0.001)
     return len(found.events())
+
+def numbered_steps(path):
+    accelerator = Accelerator()
+    parameter = nn.Parameter(torch.zeros(4))
+    optimizer, number = accelerator.prepare(torch.optim.SGD([parameter], 0.01)), 0
+    while not os.path.exists(path):
+        with torch.profiler.record_function(f"step {number}"):
+            parameter.sum().backward()
+        optimizer.step()
+        number += 1
+        if number == 50:
+            print("training")
+        time.sleep(0.002 if accelerator.process_index else 0.001)
 """
 
 
@@ -72,6 +87,10 @@ def prepared(notebook: Notebook) -> Notebook:
     """A notebook with these functions, in a cell of their own."""
     notebook.check(WORK)
     return notebook
+
+
+def step_numbers(path: Path) -> set[str]:
+    return {event["name"] for event in trace(path) if re.fullmatch(r"step \d+", event["name"])}
 
 
 def trace(path: Path) -> list[dict[str, Any]]:
@@ -111,8 +130,11 @@ def test_a_profile_shows_the_steps_of_all_ranks_on_one_clock(prepared: Notebook,
         if event["name"] == "gloo:all_reduce":
             reduced[event["pid"] // 1000].append((event["ts"], event["ts"] + event["dur"]))
     assert [*map(len, reduced.values())] == [3, 3]
-    at_once = [one for one in reduced[0] if any(one[0] < other[1] and other[0] < one[1] for other in reduced[1])]
-    assert len(at_once) >= 2, f"no all-reduce ends before all ranks have begun it, but {reduced}"  # one may be alone
+    pairs = zip(
+        sorted(reduced[0]), sorted(reduced[1]), strict=True
+    )  # of one step each: both ranks record the same ones
+    at_once = [one[0] < other[1] and other[0] < one[1] for one, other in pairs]
+    assert all(at_once), f"no all-reduce ends before all ranks have begun it, but {reduced}"
 
     one = notebook.check(f"%accelerate profile --steps 1 --rank 1 --save {tmp_path}/one")
     assert one.value is not None
@@ -215,6 +237,20 @@ def test_a_profiler_of_the_code_comes_first(prepared: Notebook, tmp_path: Path) 
     assert "rank 0 sent no trace: another profiler of torch is active there" in refused
     end.touch()
     assert prepared.value("job.result(20)")[0] > 10, "it has recorded its own steps"
+
+
+def test_the_same_steps_are_profiled_on_ranks_that_do_not_wait_for_each_other(
+    prepared: Notebook, tmp_path: Path
+) -> None:
+    notebook, end = prepared, tmp_path / "end"
+    cell = notebook.check(f"job = notebook_launcher(numbered_steps, ({str(end)!r},), num_processes=2, block=False)")
+    notebook.read_until_ranks_wrote(cell, "training", 2)
+    notebook.check(f"job.profile(3).save({str(tmp_path / 'traces')!r})")
+    end.touch()
+    first, second = (step_numbers(tmp_path / "traces" / f"rank-{rank}.json.gz") for rank in range(2))
+    assert len(first) == 3
+    assert first == second
+    notebook.check("job.result(20)")
 
 
 def test_a_detached_job_is_profiled_by_the_process_that_runs_it(prepared: Notebook, tmp_path: Path) -> None:

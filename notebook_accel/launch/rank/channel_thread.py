@@ -98,7 +98,7 @@ class ChannelThread:
         self._wait_detector = WaitDetector(0)
         self._profiles = StackProfiles(0)
         self._step_profiles = StepProfiles(0, self.emit)
-        self._control = TrainingControl(self.emit)
+        self._control = TrainingControl(self.emit, lambda: self._step_profiles.arm())
         self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
         hide_thread(self._thread)
         self.is_running = False
@@ -214,6 +214,8 @@ class ChannelThread:
                 self._send_together([flight_recorder.last(request)])
             elif isinstance(request, ProfileRequested):
                 self._step_profiles.begin(request, time.monotonic())
+                if request.step >= 0:
+                    self._control.profile_after(request.step)
             elif isinstance(request, (StepRequested, Control)):
                 self._on_control(request)
             elif isinstance(request, Answer):

@@ -15,11 +15,12 @@ from notebook_accel.events import (
     Controlled,
     ControlsChanged,
     Phase,
+    ProfileRequested,
     StepPromised,
     StepRequested,
     TunableChanged,
 )
-from notebook_accel.events.control import RESUME, WITHDRAW
+from notebook_accel.events.control import PROFILE, RESUME, WITHDRAW
 from notebook_accel.launch.driver.rank_requests.request_stacks import reachable
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests.runner import RankRequest, Replies, RequestRanks
@@ -32,7 +33,10 @@ _SILENT = f"it has not answered within {_PROMISE_SECONDS:g} s: C code may hold i
 
 
 class AgreedSteps:
-    """Passes requests on to the ranks of one attempt, `Control` in the two messages that it takes.
+    """Passes requests on to the ranks of one attempt; what has to happen at one step, in the two messages it takes.
+
+    That is a `Control`, and a profile of several ranks. Where no step can be agreed on, as in a loop without an
+    `Accelerator`, a `Control` fails, and each rank profiles from the step on that it is in.
 
     Args:
         request_ranks: Asks the ranks, and calls back on the thread of the event loop.
@@ -44,17 +48,21 @@ class AgreedSteps:
         self._request_ranks = request_ranks
         self._job = job
         self._elsewhere = elsewhere
-        self._waiting: deque[tuple[RankRequest, Control, Callable[[Replies], object]]] = deque()
+        self._waiting: deque[tuple[RankRequest, Callable[[Replies], object]]] = deque()
         self._is_busy = False
         self._recorded: set[int] = set()
         """The numbers of the commands that the job knows to be done."""
 
     def request(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
         """Asks the ranks, and calls back with their replies. Any thread may call it."""
-        if isinstance(request.event, Control):
-            self._waiting.append((request, request.event, then))
+        if isinstance(request.event, Control) or self._is_shared_profile(request):
+            self._waiting.append((request, then))
         else:
             self._request_ranks(request, then)
+
+    def _is_shared_profile(self, request: RankRequest) -> bool:
+        ranks = len(self._job.ranks) if request.member is None else 1
+        return isinstance(request.event, ProfileRequested) and ranks > 1 and not self._elsewhere
 
     def poll(self) -> None:
         """Begins with the next command. Called several times a second, on the thread of the event loop."""
@@ -76,33 +84,42 @@ class AgreedSteps:
     def close(self) -> None:
         """Calls the waiting callbacks without replies."""
         while self._waiting:
-            self._waiting.popleft()[2]({})
+            self._waiting.popleft()[1]({})
 
-    def _begin(self, request: RankRequest, control: Control, then: Callable[[Replies], object]) -> None:
+    def _begin(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
+        event = request.event
+        if isinstance(event, ProfileRequested):
+            self._request_step(StepRequested(0, PROFILE), request, then)
+            return
+        assert isinstance(event, Control)
         if self._elsewhere:
             error = f"{self._elsewhere} of its ranks were launched by other notebooks, which don't receive the request"
-            then({0: Controlled(0, control.action, error=error)})
-        elif control.action == RESUME:
+            then({0: Controlled(0, event.action, error=error)})
+        elif event.action == RESUME:
             self._request_ranks(replace(request, seconds=_COMMAND_SECONDS), then)
         else:
-            self._is_busy = True
-            wanted = StepRequested(0, control.action, control.values)
-            self._request_ranks(
-                RankRequest(wanted, _PROMISE_SECONDS),
-                lambda replies: self._on_promises(request, control, then, replies),
-            )
+            self._request_step(StepRequested(0, event.action, event.values), request, then)
 
-    def _on_promises(
-        self, request: RankRequest, control: Control, then: Callable[[Replies], object], replies: Replies
-    ) -> None:
+    def _request_step(self, wanted: StepRequested, request: RankRequest, then: Callable[[Replies], object]) -> None:
+        self._is_busy = True
+        self._request_ranks(
+            RankRequest(wanted, _PROMISE_SECONDS), lambda replies: self._on_promises(request, then, replies)
+        )
+
+    def _on_promises(self, request: RankRequest, then: Callable[[Replies], object], replies: Replies) -> None:
         self._is_busy = False
         promises = {rank: event for rank, event in replies.items() if isinstance(event, StepPromised)}
         steps = [promise.step for promise in promises.values() if promise.step >= 0]
         refusals = {rank: promise.error for rank, promise in promises.items() if promise.error}
         refusals |= {rank: _SILENT for rank in reachable(self._job) if rank not in promises}
+        event = request.event
+        assert isinstance(event, (Control, ProfileRequested))
         if steps and not refusals:
-            self._request_ranks(replace(request, event=replace(control, step=max(steps))), then)
+            self._request_ranks(replace(request, event=replace(event, step=max(steps))), then)
             return
         if steps:
-            self._request_ranks(RankRequest(replace(control, action=WITHDRAW), _COMMAND_SECONDS), lambda _: None)
-        then({rank: Controlled(0, control.action, error=error) for rank, error in refusals.items()})
+            self._request_ranks(RankRequest(Control(0, WITHDRAW), _COMMAND_SECONDS), lambda _: None)
+        if isinstance(event, Control):
+            then({rank: Controlled(0, event.action, error=error) for rank, error in refusals.items()})
+        else:
+            self._request_ranks(request, then)

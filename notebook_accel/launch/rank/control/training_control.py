@@ -23,7 +23,7 @@ from notebook_accel.events import (
     StepRequested,
     training_step,
 )
-from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE, WITHDRAW
+from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, PROFILE, RESUME, TUNE, WITHDRAW
 from notebook_accel.events.emit import ControlledLoop, ControlledTunable
 from notebook_accel.launch.rank.control import progress_clocks
 
@@ -40,10 +40,12 @@ class TrainingControl:
 
     Args:
         send: Sends an event to the driver. Any thread may call it.
+        start_profile: Called at the step after which the profile of a `ProfileRequested` begins.
     """
 
-    def __init__(self, send: Callable[[Event], object]) -> None:
+    def __init__(self, send: Callable[[Event], object], start_profile: Callable[[], object] = lambda: None) -> None:
         self._send = send
+        self._start_profile = start_profile
         self._changed = threading.Condition()
         self._reset()
 
@@ -99,7 +101,8 @@ class TrainingControl:
             pending = self._pending
             self._reset()
         for command in pending:
-            self._send(Controlled(command.number, command.action, error=_ENDED))
+            if command.action != PROFILE:
+                self._send(Controlled(command.number, command.action, error=_ENDED))
 
     # On the channel thread
 
@@ -139,6 +142,17 @@ class TrainingControl:
         for each in dropped:
             self._reply(each, error=error or "it was resumed before that step")
 
+    def profile_after(self, step: int) -> None:
+        """Has the profile started after the step that was promised, or that another rank promised; see `promise`."""
+        with self._changed:
+            self._promised = None
+            if self._is_attached:
+                self._pending.append(Control(0, PROFILE, step=step))
+            self._changed.notify_all()
+            is_attached = self._is_attached
+        if not is_attached:  # the call ended after the promise
+            self._start_profile()
+
     def _refusal(self, action: str, values: Mapping[str, float]) -> str:
         """Why the training can't be controlled so now; empty if it can."""
         if not self._is_attached:
@@ -149,6 +163,8 @@ class TrainingControl:
             return _PAUSED if self.is_paused else ""
         if action == TUNE:
             return self._tuning_refusal(values)
+        if action == PROFILE:
+            return ""
         if self.loop is None:
             return _NO_LOOP
         if action == CHECKPOINT and self.is_paused:
@@ -196,6 +212,8 @@ class TrainingControl:
             self._reply(command)
         elif command.action == TUNE:
             self._tune(command)
+        elif command.action == PROFILE:
+            self._start_profile()
         elif self.loop is None:
             self._reply(command, error=_NO_LOOP)  # it has ended since then
         elif command.action == CHECKPOINT:

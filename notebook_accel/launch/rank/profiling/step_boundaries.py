@@ -29,6 +29,11 @@ class StepBoundaries:
         self._is_registered = False
         self._counted = CountedOptimizer()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a function is set."""
+        return self._callback is not None
+
     def watch(self, callback: Callback) -> None:
         """Has the function called on that thread from the next end of a step on. Any thread may call this."""
         self._counted = CountedOptimizer()

@@ -55,7 +55,7 @@ class StepProfiles:
     # On the channel thread
 
     def begin(self, request: ProfileRequested, now: float) -> None:
-        """Takes a request."""
+        """Takes a request. `arm` has to be called at the step that it names, if it does."""
         if rank_local.alone is None:
             self._refuse(request, "several ranks share its process, where torch's profiler can't tell them apart")
         elif self._request is not None or (self._export is not None and self._export.is_alive()):
@@ -65,7 +65,8 @@ class StepProfiles:
         else:
             self._deadline = now + request.seconds
             self._request = request
-            self._boundaries.watch(self._on_boundary)
+            if request.step < 0:
+                self.arm()
 
     def poll(self, now: float) -> None:
         """Looks whether a request waits too long."""
@@ -90,6 +91,12 @@ class StepProfiles:
         self._refuse(request, f"{found} within {request.seconds:g} s", is_late=True)
 
     # On the thread that trains
+
+    def arm(self) -> None:
+        """Has the profiler started at the end of the next step, if a request is being answered."""
+        with self._changing:
+            if self._request is not None and not self._boundaries.is_watched:
+                self._boundaries.watch(self._on_boundary)
 
     def on_call_end(self) -> None:
         """Replies with what there is, since the call ends."""

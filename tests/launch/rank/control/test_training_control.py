@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.events import Control, Controlled, Event, Phase, PhaseChanged, StepPromised, StepRequested
+from notebook_accel.events import (
+    Control,
+    Controlled,
+    Event,
+    Phase,
+    PhaseChanged,
+    ProfileRequested,
+    StepPromised,
+    StepRequested,
+)
 from notebook_accel.events.control import CHECKPOINT, PAUSE, RESUME, TUNE
 from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
 from notebook_accel.launch.job.job import Job
@@ -29,9 +38,11 @@ class Training:
 
     def __init__(self, pace: float, limit: float = 1e9) -> None:
         self.sent: deque[Event] = deque()
-        self.control = TrainingControl(self.sent.append)
+        self.control = TrainingControl(self.sent.append, lambda: self.profiled_in.append(len(self.values) + 1))
         self.values: list[float] = []
         """That of the tunable, after each step."""
+        self.profiled_in: list[int] = []
+        """The steps at whose ends a profile began."""
         self.is_over = False
         self._pace = pace
         self._limit = limit
@@ -70,8 +81,16 @@ class Group:
         wait_until(lambda: all(len(rank.values) > 2 for rank in ranks))
 
     def request(self, action: str, **values: float) -> dict[int, Any]:
+        return self._request(Control(0, action, values))
+
+    def profile(self) -> int:
+        """The step that all of them profile from, or -1 if each profiles from its own."""
+        (sent,) = self._request(ProfileRequested(0, 1, PATIENCE, 1)).values()
+        return sent.step
+
+    def _request(self, event: Event) -> dict[int, Any]:
         found: list[Replies] = []
-        self._agreed.request(RankRequest(Control(0, action, values), PATIENCE), found.append)
+        self._agreed.request(RankRequest(event, PATIENCE), found.append)
         self._agreed.poll()
         wait_until(lambda: bool(found))
         return dict(found[0])
@@ -79,6 +98,11 @@ class Group:
     def _ask(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
         self._number += 1
         number, event = self._number, request.event
+        if isinstance(event, ProfileRequested):
+            for rank in self.ranks if event.step >= 0 else ():
+                rank.control.profile_after(event.step)
+            then({0: event})
+            return
         assert isinstance(event, (StepRequested, Control))
         for rank in self.ranks:
             ask: Any = rank.control.promise if isinstance(event, StepRequested) else rank.control.command
@@ -162,6 +186,32 @@ def test_a_request_that_one_rank_refuses_holds_none(group: Group) -> None:
     assert {rank: each.error for rank, each in group.request(PAUSE).items()} == {1: "of this"}
     done = [len(rank.values) for rank in group.ranks]
     wait_until(lambda: all(len(rank.values) > before + 2 for rank, before in zip(group.ranks, done, strict=True)))
+
+
+def test_all_ranks_profile_from_the_same_step_on(group: Group) -> None:
+    step = group.profile()
+    wait_until(lambda: all(rank.profiled_in for rank in group.ranks))
+    assert [rank.profiled_in for rank in group.ranks] == [[step]] * 3
+    wait_until(lambda: all(len(rank.values) > step + 2 for rank in group.ranks))
+
+
+def test_each_rank_profiles_from_its_own_step_on_if_one_counts_none(group: Group) -> None:
+    group.ranks[1].control.attach("of this")
+    assert group.profile() == -1
+    done = [len(rank.values) for rank in group.ranks]
+    wait_until(lambda: all(len(rank.values) > before + 2 for rank, before in zip(group.ranks, done, strict=True)))
+
+
+def test_a_profile_that_a_function_ends_before_is_left_to_the_profiler() -> None:
+    training = Training(0, limit=3)
+    training.control.attach("")
+    training.control.profile_after(9)  # before it trains, so that it can't have ended yet
+    training.start()
+    wait_until(lambda: len(training.values) == 3)
+    training.stop()
+    assert (training.profiled_in, [*training.replies(0)]) == ([], [])
+    training.control.profile_after(9)  # at once, without a step to wait for
+    assert training.profiled_in == [4]
 
 
 def test_a_function_that_ends_before_the_step_answers() -> None:
