@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,11 @@ from notebook_accel.events import (
     Stacks,
     StopRequested,
 )
-from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, Reachable, StackRequests
+from notebook_accel.launch.driver.rank_requests.reachable_ranks import Reachable
+from notebook_accel.launch.driver.rank_requests.request_reports import RankRequests
+from notebook_accel.launch.driver.rank_requests.request_stacks import StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
+from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
@@ -38,7 +40,6 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.job_views import LateView, Views
 from notebook_accel.launch.show.line_reader import LineReader
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
     from notebook_accel.launch.show.terminal import TerminalView
@@ -90,9 +91,7 @@ class Screen:
         elif isinstance(event, Notice):
             self._final_notices.append(event.text)
         else:
-            if isinstance(event, PhaseChanged) and event.frame is not None:
-                event = replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
-            self._apply(rank, event)
+            self._apply(rank, location.with_location(event) if isinstance(event, PhaseChanged) else event)
 
     def write(self, rank: int, stream: str, data: bytes) -> None:
         """Shows output of a rank, or of torch's launcher, which labels lines itself."""

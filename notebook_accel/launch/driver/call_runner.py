@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from notebook_accel.events import (
     Answer,
@@ -45,16 +44,17 @@ from notebook_accel.launch.driver.interaction.debug_relay import DebugRelay
 from notebook_accel.launch.driver.interaction.prompts import Prompts
 from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
-from notebook_accel.launch.driver.rank_requests.request_stacks import RankRequests, StackRequests
+from notebook_accel.launch.driver.rank_requests.request_reports import RankRequests
+from notebook_accel.launch.driver.rank_requests.request_stacks import StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
+from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.requests.runner import no_replies, no_stacks
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 
 _TIMER_INTERVAL = 0.1
@@ -216,7 +216,7 @@ class CallRunner:
             if self._job.seed is None:
                 self._job.apply(None, event)
         else:
-            self._apply(rank, _with_cell_name(event))
+            self._apply(rank, location.with_location(event) if isinstance(event, PhaseChanged) else event)
             self._shutdown.on_event(rank, event)
             if isinstance(event, Failed):
                 self._on_failure(StopReason.FAILURE)
@@ -333,10 +333,3 @@ class CallRunner:
         """Keeps the stacks for the timeout error, and lets the escalation continue."""
         self._stacks_at_timeout = stacks
         self._shutdown.skip_wait()
-
-
-def _with_cell_name(event: Event) -> Event:
-    """Adds the location, with the cell's name, to the detail of a phase. Only the kernel knows cell names."""
-    if isinstance(event, PhaseChanged) and event.frame is not None:
-        return replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
-    return event

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Location, Phase, ThreadStack
+from notebook_accel.events import Location, Phase, PhaseChanged, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.wire import collective_in_stack, stack_frames
@@ -40,6 +41,13 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
     doing, _ = collective_in_stack.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
     where = stack_frames.where(at) if at else ""
     return Location(state.rank, state.phase, doing or main.call, where, stack_frames.with_sources(main.frames))
+
+
+def with_location(event: PhaseChanged) -> PhaseChanged:
+    """Adds the line, in the notebook's own names for its cells, to the detail of a phase."""
+    if event.frame is None:
+        return event
+    return replace(event, detail=f"{event.detail} at {stack_frames.where(event.frame)}")
 
 
 def groups(locations: Iterable[Location]) -> list[list[Location]]:

@@ -1,5 +1,7 @@
-"""What the driver asks the ranks of an attempt while they run.
+"""What the driver requests of the ranks of an attempt while they run.
 
-request_stacks.py ─ their stacks, and other reports
-agreed_steps.py   ─ to pause or change their training, after the same step
+reachable_ranks.py ─ the ranks that a request can reach
+request_stacks.py  ─ requests their stacks
+request_reports.py ─ requests their other reports
+agreed_steps.py    ─ requests that they pause or change their training, after the same step
 """

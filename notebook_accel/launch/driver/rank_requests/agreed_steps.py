@@ -21,7 +21,7 @@ from notebook_accel.events import (
     TunableChanged,
 )
 from notebook_accel.events.control import PROFILE, RESUME, WITHDRAW
-from notebook_accel.launch.driver.rank_requests.request_stacks import reachable
+from notebook_accel.launch.driver.rank_requests.reachable_ranks import reachable
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests.runner import RankRequest, Replies, RequestRanks
 
