@@ -19,6 +19,11 @@ def train(batches):
         optimizer.zero_grad()
         accelerator.log({"loss": loss.item()}, step=step)
 
+def train_alone(batches):
+    if os.environ["WORLD_SIZE"] == "2":
+        raise ValueError("only alone")
+    train(batches)
+
 def fail():
     raise ValueError("it fails")
 """
@@ -45,3 +50,13 @@ def test_a_function_runs_with_each_number_of_ranks(notebook: Notebook) -> None:
     assert notebook.run("scaling(fail, [1])").error == "RankError"
     assert "give different whole numbers above 0" in notebook.run("scaling(train, [1, 1])").error_text
     assert "scaling() sets block itself" in notebook.run("scaling(train, [1], block=True)").error_text
+
+
+def test_a_run_that_fails_leaves_what_was_measured_before(notebook: Notebook) -> None:
+    notebook.check(WORK)
+    cell = notebook.run("scaling(train_alone, [1, 2, 3], (20,))")
+    assert "only alone" in cell.error_text
+    head, one, left = cell.stderr.splitlines()[-3:]
+    assert head == "train_alone() by the number of ranks"
+    assert one.endswith("samples per second, 1.00×, 100% efficiency")
+    assert left == "not measured, because of the error below: 2, 3"

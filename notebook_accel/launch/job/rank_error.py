@@ -21,6 +21,8 @@ _DEATH_REPORT_DELAY = 0.1
 _MAX_HOSTS = 4
 _MAX_SUMMARY = 2000
 """Characters of the line that summarizes how a rank failed; the full text follows below it."""
+_MAX_TEXT = 8000
+"""Characters of the text of one exception that the error shows; its `failures` have all."""
 _LINKS = {
     "cause": "The above exception was the direct cause of the following exception:",
     "context": "During handling of the above exception, another exception occurred:",
@@ -49,7 +51,7 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     total = _size_of(states, world_size)
     text = [_sentence(first, total)]
     if first.detail:
-        text += ["", first.detail]
+        text += ["", _shown(found[0], first.detail)]
     for other in failures[1:]:
         text += ["", _capital(_sentence(other, total))]
     stopped = [state.rank for state in states if state not in found and state.returned is None]
@@ -58,6 +60,17 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     raised = RankError("\n".join(text), failures)
     raised.__cause__ = first.exception
     return raised
+
+
+def _shown(state: RankState, detail: str) -> str:
+    """The detail of the first failure, with very long texts of exceptions cut."""
+    chain = () if state.failed is None else state.failed.chain
+    shown = detail
+    for text in {raised.text for raised in chain if len(raised.text) > _MAX_TEXT}:
+        shown = shown.replace(text, shortened(text, _MAX_TEXT))
+    if shown == detail:
+        return detail
+    return f"{shown}\n\nThe whole text is in the error's failures[0].detail."
 
 
 def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:

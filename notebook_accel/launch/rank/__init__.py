@@ -17,6 +17,7 @@ display_shell.py    ─ `display()`, with figures and tables
 debug_adapter.py    ─ connects debugpy to the notebook's debugger
 interrupts.py       ─ when SIGINT raises `KeyboardInterrupt`
 disconnect.py       ─ ends a collective that no signal can interrupt
+forked_child.py     ─ ends a process that the user's code has forked, once it leaves the function
 rehearsal.py        ─ what a warm rank does before it is needed
 unsaved_training.py ─ warns of a training that `checkpoint=` does not save
 

@@ -142,6 +142,7 @@ def settle(parent: int) -> None:
     loader_workers.install()
     python_forks.install()
     pickling.set_rank_device(_device)
+    process_exit.remember_exit_handlers()
 
 
 def _run_to_exit(start: RankStart) -> NoReturn:

@@ -29,7 +29,7 @@ from notebook_accel.events import (
     Returned,
 )
 from notebook_accel.events.emit import PREEMPTED_BY
-from notebook_accel.launch.rank import disconnect, interrupts
+from notebook_accel.launch.rank import disconnect, forked_child, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.exceptions import exception_events
@@ -177,7 +177,7 @@ class Rank:
             sent = call.definitions
             self._channel_thread.emit(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"
-            value = call()
+            value = forked_child.call(call)
             stage = "returning"
             return Returned(payload.pack_value(value, call.definitions))
         except SystemExit as error:

@@ -20,8 +20,9 @@ import traceback
 from notebook_accel.launch.system import process_setup
 
 NOTICE_AFTER = 5.0
-"""Seconds for which a process waits for its threads before it says so."""
+"""Seconds for which a process waits for its threads, or for its exit handlers, before it says so."""
 _MOST_NAMES = 5
+_MOST_FRAMES = 8
 _EXPECTED = "checkpoint"
 """The name of the thread that writes the last checkpoint of a training, which ends by itself."""
 _NO_SWITCH = 3600.0
@@ -40,9 +41,40 @@ def finish(*, wait: bool) -> None:
     # A DataLoader's iterator that is collected as part of a cycle waits for its workers for five seconds, because its
     # queues are closed before it can notify them. Otherwise, multiprocessing's exit handler ends them.
     gc.disable()
-    atexit._run_exitfuncs()
+    _run_exit_handlers()
     process_setup.flush()
     flush_files()
+
+
+def remember_exit_handlers() -> None:
+    """Tells those that imports have registered, which don't hang, from those that the user's code registers later."""
+    global _known_handlers
+    _known_handlers = atexit._ncallbacks()
+
+
+_known_handlers = 0
+
+
+def _run_exit_handlers() -> None:
+    notice = threading.Timer(NOTICE_AFTER, _show_exit_handler, (threading.get_ident(),))
+    notice.daemon = True
+    if atexit._ncallbacks() > _known_handlers:
+        with contextlib.suppress(RuntimeError):  # the system allows no further thread
+            notice.start()
+    atexit._run_exitfuncs()
+    notice.cancel()
+
+
+def _show_exit_handler(thread: int) -> None:
+    """Shows where the exit handler is that keeps this process from ending."""
+    frames = traceback.extract_stack(sys._current_frames().get(thread))
+    own = max((number for number, each in enumerate(frames) if each.filename == __file__), default=-1)
+    stack = traceback.format_list(frames[own + 1 :][-_MOST_FRAMES:])
+    sys.stderr.write(
+        "notebook-accel: the code has ended, but its process still runs an exit handler (atexit), which is here; an "
+        f"interrupt ends it:\n{''.join(stack)}"
+    )
+    sys.stderr.flush()
 
 
 def _join_threads() -> None:

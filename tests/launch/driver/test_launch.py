@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -28,6 +29,13 @@ def leave_a_thread(file: str) -> str:
     """Returns while a thread runs that ends once a file is there."""
     process_exit.NOTICE_AFTER = 0.0
     threading.Thread(target=answer_after, args=(file,), name="uploads").start()
+    return "returned"
+
+
+def leave_an_exit_handler(file: str) -> str:
+    """Returns while an exit handler is registered that ends once a file is there."""
+    process_exit.NOTICE_AFTER = 0.5  # the handler has begun then
+    atexit.register(answer_after, file)
     return "returned"
 
 
@@ -63,3 +71,13 @@ def test_a_rank_that_waits_for_a_thread_of_its_function_names_it(tmp_path: Path)
     (tmp_path / "file").touch()
     assert job.result() == ["returned"]
     assert named
+
+
+def test_a_rank_that_waits_for_an_exit_handler_of_its_function_shows_where_that_is(tmp_path: Path) -> None:
+    job = notebook_launcher(leave_an_exit_handler, (str(tmp_path / "file"),), 1, device="cpu", block=False)
+    shown = wait_until(lambda: "in answer_after" in job.log(), 60)
+    (tmp_path / "file").touch()
+    assert job.result() == ["returned"]
+    assert shown
+    assert "still runs an exit handler (atexit), which is here; an interrupt ends it:" in job.log()
+    assert job.log().count('  File "') == 1

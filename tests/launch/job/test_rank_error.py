@@ -105,6 +105,17 @@ def test_the_same_error_in_another_line_is_another_failure() -> None:
     assert len(error(first, second).failures) == 2
 
 
+def test_a_very_long_text_is_cut_where_it_is_shown_and_kept_whole_in_the_failures() -> None:
+    text = f"ValueError: {'x' * 60_000}"
+    found = error(raised(0, text), raised(1, text))
+    assert len(str(found)) < 12_000
+    assert "loss.backward()\nValueError: xxx" in str(found)
+    assert " characters left out] … xxx" in str(found)
+    assert str(found).endswith("\n\nThe whole text is in the error's failures[0].detail.")
+    assert text in found.failures[0].detail
+    assert "failures[0]" not in str(error(raised(0, "ValueError: no")))
+
+
 def test_the_first_of_those_that_failed_alike_gives_the_exception() -> None:
     late, early = raised(0, at=2.0, exception=ValueError("late")), raised(1, at=1.0, exception=ValueError("early"))
     assert str(error(late, early).__cause__) == "early"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.launcher import notebook_launcher
 from notebook_accel.launch.driver.scaling.scaling_curve import ScalingCurve
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.show import front_end
 
 _OURS = ("num_processes", "block", "detach", "in_process")
 """The arguments of `notebook_launcher` that `scaling` sets itself, or that it can't measure with."""
@@ -28,6 +29,8 @@ def scaling(
         args: The positional arguments of the function.
         options: Further arguments of `notebook_launcher`.
 
+    If one of the runs fails or is interrupted, those before it are shown above the error.
+
     Returns:
         A table with `points`, which a notebook draws as bars, and the `jobs`.
 
@@ -43,7 +46,19 @@ def scaling(
     for name in _OURS:
         if name in options:
             raise ConfigurationError(f"scaling() sets {name} itself: leave it out")
-    jobs = {number: _run(function, args, number, options) for number in numbers}
+    jobs: dict[int, Job] = {}
+    try:
+        for number in numbers:
+            jobs[number] = _run(function, args, number, options)
+    except BaseException:
+        if jobs:
+            left = ", ".join(map(str, numbers[len(jobs) :]))
+            front_end.current.notice(f"{_curve(jobs)!r}\nnot measured, because of the error below: {left}")
+        raise
+    return _curve(jobs)
+
+
+def _curve(jobs: Mapping[int, Job]) -> ScalingCurve:
     first = next(iter(jobs.values()))
     return ScalingCurve(f"{first.title} by the number of ranks", jobs)
 
