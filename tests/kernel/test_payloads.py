@@ -30,6 +30,19 @@ CASES = [
     Case("a closure", "def make(n):\n    def inner():\n        return n\n    return inner\nf = make(7)", 7),
     Case("a closure over a changing variable", "def make():\n    n = 1\n    def f(): return n\n    n = 2\n    return f\nf = make()", 2),
     Case("an instance of a class", "class Box:\n    def __init__(self): self.n = 3\nbox = Box()\ndef f(): return box.n", 3),
+    Case(
+        "names that only the body of a class in a function reads",
+        "import contextlib\nsize, n = 3, 9\n"
+        "def f():\n"
+        "    class Box:\n"
+        "        width = size\n"
+        "        n = 4\n"
+        "        height = n\n"
+        "        @contextlib.contextmanager\n"
+        "        def open(self): yield self.height\n"
+        "    with Box().open() as found: return Box.width, found",
+        (3, 4),
+    ),
     Case("a class with slots", "class S:\n    __slots__ = ('n',)\ns = S()\ns.n = 4\ndef f(): return s.n", 4),
     Case(
         "a model with trained weights",

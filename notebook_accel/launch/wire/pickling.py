@@ -7,8 +7,10 @@ at the level of their storage, so views and tied weights stay shared, and a para
 from __future__ import annotations
 
 import ctypes
+import dis
 import functools
 import importlib
+import inspect
 import io
 import linecache
 import operator
@@ -28,10 +30,11 @@ OUT_OF_BAND = 32 * 1024
 _Cached = type(functools.lru_cache(len))
 
 
-class _ModulesByName(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Sends every imported module by its name, also those of a class of their own, which cloudpickle refuses.
+class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """Sends two things that cloudpickle leaves out.
 
-    `torch.backends` and `torch.backends.cudnn` are such modules.
+    These are imported modules of a class of their own, such as `torch.backends` and `torch.backends.cudnn`, which are
+    sent by name; and the globals that only the body of a class in a function reads, such as a decorator of a method.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -39,10 +42,33 @@ class _ModulesByName(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             name = obj.__name__
             if sys.modules.get(name) is obj:
                 return importlib.import_module, (name,)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):  # a function by value
+            found = _class_body_names(obj.__code__) & obj.__globals__.keys()
+            sent = reduced[2][1]["__globals__"]
+            sent.update({name: obj.__globals__[name] for name in sorted(found - sent.keys())})
+        return reduced
 
 
-class _OutOfBand(_ModulesByName):
+def _class_body_names(code: types.CodeType) -> set[str]:
+    """The global names that the bodies of classes in a function read, unless they assign them first."""
+    found: set[str] = set()
+    for inner in code.co_consts:
+        if not isinstance(inner, types.CodeType):
+            continue
+        found |= _class_body_names(inner)
+        if inner.co_flags & inspect.CO_OPTIMIZED:  # the body of a function
+            continue
+        own: set[str] = set()
+        for instruction in dis.get_instructions(inner):
+            if instruction.opname == "STORE_NAME":
+                own.add(instruction.argval)
+            elif instruction.opname == "LOAD_NAME" and instruction.argval not in own:
+                found.add(instruction.argval)
+    return found - {"__name__"}
+
+
+class _OutOfBand(_Complete):
     """Keeps large buffers out of the stream, and copies device tensors to the host."""
 
     storage_device = "cpu"
@@ -97,7 +123,7 @@ class _Memory:
         self.storage = storage
 
 
-class _MainByValue(_ModulesByName):
+class _MainByValue(_Complete):
     """Sends what `__main__` defines by value, into the `__main__` of the process that unpickles it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

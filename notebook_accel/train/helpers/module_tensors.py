@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,6 @@ from torch import nn
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
-from notebook_accel.train.models import meta
 
 Device = int | str | torch.device
 _UNCONVERTED = ("torch.uint", "torch.int", "torch.bool")
@@ -157,10 +156,29 @@ def compute_module_sizes(
     return sizes
 
 
-def calculate_maximum_sizes(model: nn.Module) -> tuple[int, int]:
-    """The bytes of a model's weights, and of its largest layer as `notebook-accel estimate-memory` counts them."""
-    per_parameter = max((each.itemsize for each in model.parameters()), default=0)
-    return compute_module_sizes(model)[""], meta.largest_layer(model) * per_parameter
+def calculate_maximum_sizes(model: nn.Module) -> tuple[int, tuple[int, list[str]]]:
+    """The bytes of a model's weights, and those of its largest layer, with the names of the layers of that size.
+
+    A layer is a module without children, or one that the model's `_no_split_modules` names, as in transformers.
+    """
+    sizes = compute_module_sizes(model)
+    whole = getattr(model, "_no_split_modules", None) or ()
+    layers = [name for name, _ in model.named_parameters(recurse=False)]
+    for name, child in model.named_children():
+        layers += _layers(name, child, whole)
+    layers += [name for name, _ in model.named_buffers(recurse=False)]
+    largest = max((sizes[name] for name in layers), default=0)
+    return sizes[""], (largest, [name for name in layers if largest and sizes[name] == largest])
+
+
+def _layers(name: str, module: nn.Module, whole: Collection[str]) -> Iterator[str]:
+    """The names of the layers in a module; see `calculate_maximum_sizes`."""
+    children = dict(module.named_children())
+    if not children or type(module).__name__ in whole:
+        yield name
+        return
+    for inner, child in children.items():
+        yield from _layers(f"{name}.{inner}", child, whole)
 
 
 def convert_file_size_to_int(size: int | str) -> int:

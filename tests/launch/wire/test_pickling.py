@@ -42,6 +42,13 @@ def test_a_function_may_use_modules_of_a_class_of_their_own(pickler: Any) -> Non
     assert settings() == (torch.backends.cudnn, torch.backends.mps.is_available())
 
 
+def test_a_function_may_have_a_class_whose_body_reads_globals(pickler: Any) -> None:
+    namespace: dict[str, Any] = {"width": 3, "height": threading.Lock(), "__name__": "elsewhere"}
+    body = "class Box:\n        size = width\n        height = 4\n        area = size * height\n"
+    exec(f"def area():\n    {body}    return Box.area", namespace)  # a lock can't be pickled; it isn't read
+    assert there(pickler, namespace["area"])() == 12
+
+
 # What is large stays out of the stream
 
 

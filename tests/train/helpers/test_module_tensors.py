@@ -1,5 +1,7 @@
 from pathlib import Path
+from typing import ClassVar
 
+import accelerate.utils
 import pytest
 import torch
 from torch import nn
@@ -85,7 +87,25 @@ def test_sizes_are_counted_for_each_module() -> None:
     assert sizes[""] == sizes["0"] + sizes["1"]
     assert module_tensors.compute_module_sizes(model(), dtype="float16")["0"] == (6 + 3) * 2
     assert module_tensors.compute_module_sizes(model(), special_dtypes={"0.weight": torch.int8})["0.weight"] == 6
-    assert module_tensors.calculate_maximum_sizes(nn.Linear(2, 3)) == (36, 36)
+
+
+class Blocks(nn.Sequential):
+    """A model whose inner `Sequential`s are not split."""
+
+    _no_split_modules: ClassVar = ["Sequential"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Linear(2, 3),
+        nn.Identity(),
+        nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.BatchNorm1d(3)),
+        Blocks(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))),
+    ],
+)
+def test_the_largest_layer_is_that_of_accelerate(model: nn.Module) -> None:
+    assert module_tensors.calculate_maximum_sizes(model) == accelerate.utils.calculate_maximum_sizes(model)
 
 
 def test_a_file_is_read_to_devices_by_the_beginning_of_names(tmp_path: Path) -> None:
