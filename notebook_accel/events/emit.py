@@ -81,7 +81,7 @@ class ControlledLoop(Protocol):
         """Saves a checkpoint soon, after the same step on all ranks; calls back with its path, and with an error."""
 
     def end_after_epoch(self) -> str:
-        """Ends the loop after the epoch that runs; returns which one that is."""
+        """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
 
     def must_run(self) -> bool:
         """Whether a pause must end, because the training has to save a checkpoint and end."""

@@ -141,7 +141,7 @@ _CHOOSERS: Mapping[str, Callable[[LaunchConfig, Hardware, int | None], DeviceCho
 
 
 def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int]) -> None:
-    """Refuses GPUs that admit no further process: a rank would fail as it opens one, with no word about the reason."""
+    """Refuses GPUs that admit no further process. A rank that opened one would fail, without saying why."""
     for index in chosen:
         holder = hardware.exclusive_holders.get(index)
         if holder is None:

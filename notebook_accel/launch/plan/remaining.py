@@ -186,7 +186,7 @@ def _uuids(config: LaunchConfig, size: int, found: Hardware) -> tuple[str, ...]:
 
 
 def _by_gpu(gpus: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
-    """The slots in such an order that each has its own GPU, as far as possible, when `order` are the GPUs of ranks.
+    """Orders the slots so that, as far as possible, each rank gets a slot on its own GPU.
 
     Args:
         gpus: The GPU of each slot.
@@ -201,6 +201,6 @@ def _by_gpu(gpus: Mapping[int, int], order: tuple[int, ...]) -> list[int]:
 
 
 def _in_turn(gpus: list[int]) -> tuple[int, ...]:
-    """As many entries as ranks, in the order in which ranks share GPUs."""
+    """The GPU of each rank, in the order in which ranks share GPUs: in turn."""
     distinct = list(dict.fromkeys(gpus))
     return tuple(distinct[index % len(distinct)] for index in range(len(gpus)))

@@ -18,7 +18,7 @@ _PACKAGES = ("notebook-accel", "torch")
 def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The call as the user could have written it: `train(3, lr=0.1, model=<Net>)`.
 
-    Of an object that is not plain data it has only the type, since its own text may be long, and take long to make.
+    An object that is not plain data appears as its type only, since its own text may be long, and slow to make.
     """
     short = _Arguments()
     given = [*map(short.repr, args), *(f"{key}={short.repr(value)}" for key, value in kwargs.items())]

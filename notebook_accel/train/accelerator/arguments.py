@@ -59,7 +59,7 @@ class Handlers:
 
 
 def parallelism(config: ParallelismConfig | None, plugin: TorchTensorParallelPlugin | None) -> ParallelismConfig | None:
-    """The dimensions, as given, or otherwise of the environment if that says so; `None` for none."""
+    """The dimensions that were given, otherwise those in the environment; `None` if there are none."""
     if config is not None and plugin is not None:
         raise ConfigurationError(
             "parallelism_config and torch_tp_plugin were both given: leave the plugin out, and pass its plan in "

@@ -1,4 +1,4 @@
-"""Compares the loaders of a checkpoint that was saved in the middle of an epoch with those that are to continue there.
+"""Compares the loaders of a checkpoint that was saved in the middle of an epoch with those that will continue there.
 
 Between epochs, a training may change its loaders and their data: nothing of them is continued.
 """
@@ -17,7 +17,7 @@ from notebook_accel.train.data.loader import PreparedLoader
 
 
 def check(folder: Path, loaders: Sequence[PreparedLoader]) -> list[str]:
-    """Describes what has changed of the loaders that a checkpoint continues; all ranks call it.
+    """Describes what has changed about the loaders that a checkpoint continues. All ranks call it.
 
     Args:
         folder: The checkpoint.

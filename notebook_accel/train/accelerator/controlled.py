@@ -11,7 +11,7 @@ from notebook_accel.events.emit import ControlledLoop
 
 @contextlib.contextmanager
 def controlled(loop: ControlledLoop) -> Iterator[None]:
-    """Within the block, what the controls want of a loop goes to this one."""
+    """Within the block, the controls act on this loop."""
     control = events.step_control()
     if control is None:
         yield

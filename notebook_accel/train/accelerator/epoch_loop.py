@@ -112,7 +112,7 @@ class EpochLoop:
             yield from self._epochs_of(folder, contents, hold)
 
     def _epochs_of(self, folder: AnyPath, contents: Contents, hold: contextlib.ExitStack) -> Iterator[int]:
-        """As `epochs`, while this training holds its folder."""
+        """The same as `epochs`, while this training has locked its folder."""
         found = resuming.newest(folder, self._settings)
         self._space[TRAINING_STEP] = self._step  # torch makes a step to load the shards of an optimizer
         if found is None:
@@ -259,7 +259,7 @@ class EpochLoop:
         self._next_step = min(self._next_step, self._step + 2)
 
     def end_after_epoch(self) -> str:
-        """Ends the loop after the epoch that runs; returns which one that is."""
+        """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
         self._is_last = True
         return f"epoch {self._epoch + 1} of {self._count}"
 
@@ -293,7 +293,7 @@ class EpochLoop:
             self._end_early(reason)
 
     def _on_written(self, step: int, requested: Sequence[Callable[[str, str], object]], path: str, error: str) -> None:
-        """Reports a checkpoint, on the thread that has written it, or could not."""
+        """Reports that a checkpoint was or wasn't written. Called on the thread that writes."""
         if path and self._state.is_main_process:
             emit(CheckpointSaved(step))
         _reply(requested, path, error)

@@ -24,7 +24,7 @@ class PlainLoop:
         self._is_last = False
 
     def epochs(self) -> Iterator[int]:
-        """Yields the epochs, until the one that was made the last."""
+        """Yields the epochs, up to the last one, or the one after which the user ends the loop."""
         with controlled(self):
             for epoch in range(self._count):
                 self._epoch = epoch

@@ -1,14 +1,14 @@
 """Ranks agree on a point of the training ahead of them, for instance to save there, without a collective at every step.
 
-All ranks pass the same points, such as the ends of steps, in the same order, each in its own time. Any rank requests an
-agreement, at any moment:
+All ranks pass the same points, such as the ends of steps, in the same order, each at its own pace. Any rank can request
+an agreement at any time:
 
     rank that requests   promises not to go beyond a point a little ahead ─▶ every other rank
     every other rank     answers with a promise of its own ─▶ every other rank
     every rank           takes the farthest of the promised points, and the one after it is agreed
 
 No rank can have passed that point, since each waits at the one that it promised until it knows the answer. The answer
-is usually there before, so a point costs a comparison.
+usually arrives earlier, so a point costs only a comparison.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Messages(Protocol):
 
 
 class PointAgreement:
-    """This rank's side; every public method is for the thread of the training.
+    """This rank's side of the agreement. Call its public methods only on the thread that trains.
 
     Args:
         messages: How the ranks reach each other; `None` for a single rank.
@@ -60,12 +60,12 @@ class PointAgreement:
         self._round = 0
         """The number of the next agreement."""
         self._promises: dict[int, dict[int, tuple[int, str]]] = {}
-        """By agreement and rank: the point that it does not go beyond, and the reason that it was given."""
+        """By agreement and rank: the point that the rank won't pass before all have answered, and the reason."""
         if messages is not None:
             messages.on(_TOPIC, self._receive)
 
     def request(self, reason: str) -> None:
-        """Requests a point. Where several ranks request one, the reason of one of them counts."""
+        """Requests a point. If several ranks request one, the reason that one of them gives counts."""
         with self._changed:
             if self._rank not in self._promises.get(self._round, {}):
                 self._promise(reason)
@@ -80,16 +80,16 @@ class PointAgreement:
 
     @property
     def reason(self) -> str:
-        """Why this is an agreed point, or one was agreed that has been passed; empty otherwise."""
+        """Why this point, or an earlier one, was agreed on; empty if none was."""
         return self._reason if self._passed >= self._agreed else ""
 
     @property
     def is_next(self) -> bool:
-        """Whether the next point is agreed, or one was that has been passed."""
+        """Whether the next point, or an earlier one, was agreed on."""
         return self._passed + 1 >= self._agreed
 
     def settle(self) -> None:
-        """Ends the agreement on this point, if there is one; another point can then be requested."""
+        """Ends the agreement on this point, if there is one, so that another point can be requested."""
         if not self.reason:
             return
         with self._changed:
@@ -99,7 +99,7 @@ class PointAgreement:
             self._consider()
 
     def close(self) -> None:
-        """After the last point: none is waited for, and if one is still agreed, then none that there is."""
+        """Called after the last point: no rank waits for this one any longer, and no agreement comes into effect."""
         with self._changed:
             self._passed = _END
 
@@ -132,7 +132,7 @@ class PointAgreement:
         self._consider()
 
     def _is_left_alone(self) -> bool:
-        """Whether another rank has ended. It will not answer, and the next collective shows it."""
+        """Whether a rank has ended without an answer. It never will, and the next collective will fail."""
         assert self._messages is not None
         missing = set(range(self._size)) - set(self._promises.get(self._round, {}))
         return any(self._messages.has_ended(rank) for rank in missing)

@@ -15,7 +15,7 @@ from notebook_accel.events.emit import PREEMPTED_BY
 def catch_sigterm(space: MutableMapping[str, Any]) -> Callable[[], None]:
     """Makes SIGTERM set `PREEMPTED_BY` in the rank's space instead of ending the process. Returns what undoes that.
 
-    A handler of the user's stays, and so does the default where this is not the main thread, which has the signals.
+    Keeps a handler that the user has installed. Does nothing outside the main thread, which gets all signals.
     """
     on_main_thread = threading.current_thread() is threading.main_thread()
     if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:

@@ -24,7 +24,7 @@ def newest(folder: AnyPath, settings: Environment) -> AnyPath | None:
     """The newest complete checkpoint of a folder; `None` if there is none.
 
     Raises:
-        ConfigurationError: There is one, and the launch is not to continue from it.
+        ConfigurationError: There is one, but the launch has `resume=False`.
     """
     found = background.newest(folder)
     if found is not None and not settings.checkpoint_resume and not settings.attempt:
@@ -36,7 +36,7 @@ def newest(folder: AnyPath, settings: Environment) -> AnyPath | None:
 
 
 def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: PartialState) -> tuple[Place, int]:
-    """Loads a checkpoint into the prepared objects, and has their loaders leave out what was done.
+    """Loads a checkpoint into the prepared objects, and makes their loaders leave out the batches that were done.
 
     Returns:
         Where in the training it was saved, and the number of steps for `Accelerator.step`.
