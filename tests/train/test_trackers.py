@@ -5,6 +5,7 @@ Services whose package is not here are stood in for by recorders of the calls th
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import json
 import math
@@ -20,6 +21,7 @@ import torch
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.enums import LoggerType
 from notebook_accel.train.trackers import (
     GeneralTracker,
     TrackerGroup,
@@ -28,6 +30,7 @@ from notebook_accel.train.trackers import (
     on_main_process,
     register_tracker_class,
 )
+from notebook_accel.train.trackers.active_trackers import TRACKERS
 from notebook_accel.train.trackers.base import scalars
 
 Calls = list[tuple[Any, ...]]
@@ -377,6 +380,15 @@ class Registered(GeneralTracker):
 def test_a_tracker_that_was_made_already_needs_no_folder_of_the_project() -> None:
     late = Late()
     assert filter_trackers(late) == [late]
+
+
+def test_each_tracker_of_the_table_has_a_name_a_test_a_public_class_and_a_place_in_the_documentation() -> None:
+    assert {*TRACKERS, LoggerType.ALL} == set(LoggerType)
+    assert {kind.value for kind in TRACKERS} == {"tensorboard", "mlflow", *RECORDED}
+    public = importlib.import_module("notebook_accel.tracking")
+    assert [row.name for row in TRACKERS.values() if not hasattr(public, row.name)] == []
+    page = (Path(__file__).parents[2] / "docs" / "saving.md").read_text()
+    assert [kind.value for kind in TRACKERS if f"`{kind.value}`" not in page] == []
 
 
 def test_a_class_of_the_users_own_is_chosen_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
