@@ -227,7 +227,7 @@ def documents() -> dict[Path, str]:
             ]
         ),
         "members": "\n".join(["| class | instead | members |", "|---|---|---|", *_refused_members()]),
-        "doors": "\n".join(
+        "interfaces": "\n".join(
             ["| call | `%accelerate` | `notebook-accel launch` | file | environment |", "|---|---|---|---|---|"]
             + [f"| {' | '.join(_names_of_setting(row))} |" for row in SETTINGS.values()]
         ),
@@ -268,7 +268,7 @@ def _refused_members() -> Iterator[str]:
 
 
 def _names_of_setting(row: Setting) -> Iterator[str]:
-    """Yield the names of a setting at each door, or a dash."""
+    """Yield the names of a setting in each interface, or a dash."""
     rows = [each for each in KEYS.values() if each.field == row.field]
     launch = {each.option or each.key for each in rows if each.launch}
     launch |= {option.name for option in OPTIONS if option.name == row.argument}

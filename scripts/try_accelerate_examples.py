@@ -96,9 +96,9 @@ def compare(source: str, name: str, data: Path, folder: Path) -> list[str]:
         return [f"Accelerate itself fails: {failure}"] * 3
     source = renamed(source)
     cells = []
-    for number, door in enumerate((with_notebook_launcher, with_magic, with_command)):
+    for number, launch in enumerate((with_notebook_launcher, with_magic, with_command)):
         try:
-            cells.append(difference(expected, door(source, name, fresh(data, folder / str(number)))))
+            cells.append(difference(expected, launch(source, name, fresh(data, folder / str(number)))))
         except Failed as failure:
             cells.append(str(failure))
     return cells

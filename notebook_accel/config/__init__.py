@@ -1,7 +1,7 @@
 """The settings of a launch, merged from layers: defaults < file < environment < magic < call.
 
     settings.py       ─ LaunchConfig: each field with its type, its row and its default
-    row.py            ─ the row of a setting: its names at every door
+    row.py            ─ the row of a setting: its name in each interface
     kinds.py          ─ the kinds of values: how each is read, checked and written
     durations.py      ─ spans of time, such as `5 min`
     ssh_hosts.py      ─ the hosts that a cluster's address lists
@@ -11,13 +11,13 @@
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
     keys.py           ─ the keys of that file, which are Hugging Face Accelerate's: settings, and keys that are not
-    other_doors.py    ─ what a setting is called at one door, for those who write its name at another
+    other_interfaces.py ─ what a setting is called in one interface, for users who write its name in another
     unknown_arguments/ ─ arguments that a function does not have, and what to write instead
     translation.py    ─ from those keys to fields of LaunchConfig, and back
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here
 
-Each of these doors is made from the rows. `gradient_accumulation_steps` is a field with its row, and nothing else.
+Each of these interfaces is made from the rows. `gradient_accumulation_steps` is a field with its row, and nothing else.
 
 Nothing here checks the hardware; `launch/plan/` does so when a launch begins.
 """

@@ -225,7 +225,7 @@ GROUPS = ("fsdp_config", "dynamo_config", "parallelism_config")
 
 
 def setting_called(name: str) -> Setting | None:
-    """The setting that has a name, written with underscores, at any door: as a key, an argument, or an option."""
+    """The setting that has a name, written with underscores, in any interface: as a key, an argument, or an option."""
     for row in (*SETTINGS.values(), *KEYS.values()):
         options = [option.lstrip("-").replace("-", "_") for option in row.magic]
         if name and name in (row.key, row.option, row.argument, *options):

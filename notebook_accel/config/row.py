@@ -1,4 +1,4 @@
-"""`Setting`, the row of one setting: all that any door needs to know of it. A door that a row does not name is shut."""
+"""`Setting`, the row of one setting: its names in the interfaces where users can set it."""
 
 from __future__ import annotations
 

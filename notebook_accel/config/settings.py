@@ -36,7 +36,7 @@ class Source:
 class LaunchConfig:
     """How to start the ranks of one launch.
 
-    A field with a `Setting` can be set by users, through each door that the row names: a line for the call, one for the
+    A field with a `Setting` can be set by users, in each interface that the row names: a line for the call, one for the
     environment, one for `%accelerate`, and one for the file and the command line.
     """
 

@@ -1,4 +1,4 @@
-"""Goes through every door of the setting `color`, which `test_adding_a_setting.py` has added; prints what it found."""
+"""Uses every interface of the setting `color`, which `test_adding_a_setting.py` has added, and prints what it found."""
 
 import json
 import os
@@ -87,16 +87,16 @@ def completions() -> list[list[str]]:
     return shown
 
 
-def attempt(door: Callable[[str], Any], value: str) -> Any:
+def attempt(interface: Callable[[str], Any], value: str) -> Any:
     FILE.write_text("")
     try:
-        return door(value)
+        return interface(value)
     except ConfigurationError as error:
         return str(error)
 
 
 if __name__ == "__main__":
-    doors = (argument, variable, partial(variable, name="ACCELERATE_COLOR"), key, magic, config, launch)
-    found = [[attempt(door, value) for value in ("red", "blue")] for door in doors]
+    interfaces = (argument, variable, partial(variable, name="ACCELERATE_COLOR"), key, magic, config, launch)
+    found = [[attempt(each, value) for value in ("red", "blue")] for each in interfaces]
     FILE.write_text("")
-    print("\n" + json.dumps({"doors": found, "pages": pages(), "completions": completions()}))
+    print("\n" + json.dumps({"interfaces": found, "pages": pages(), "completions": completions()}))

@@ -1,4 +1,4 @@
-"""A setting is one row: one that is added to a copy of the package is there at every door."""
+"""A setting is one row: one that is added to a copy of the package is there in every interface."""
 
 import inspect
 import json
@@ -37,7 +37,7 @@ CHOICES = "='blue' is unknown; choose one of 'red', 'green'"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is at each door of a copy that has the row. A fork server of the copy starts."""
+    """What each interface has in a copy that has the row. A fork server of the copy starts."""
     folder = tmp_path_factory.mktemp("copy")
     package = folder / "notebook_accel"
     shutil.copytree(Path(notebook_accel.__file__).parent, package)
@@ -56,7 +56,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_a_setting_goes_in_at_every_door_and_a_wrong_value_names_it(found: dict[str, Any]) -> None:
-    assert found["doors"] == [
+    assert found["interfaces"] == [
         [["red"], f"color{CHOICES}"],
         [["red", "NOTEBOOK_ACCEL_COLOR"], f"NOTEBOOK_ACCEL_COLOR{CHOICES}"],
         [["red", "ACCELERATE_COLOR"], f"ACCELERATE_COLOR{CHOICES}"],

@@ -10,7 +10,7 @@ from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.options import GROUPS, OPTIONS, Option
 from notebook_accel.cli.launch.unsupported_options import alternative
 from notebook_accel.config import click_options
-from notebook_accel.config.other_doors import instead_on_command_line
+from notebook_accel.config.other_interfaces import instead_on_command_line
 
 
 class _Launch(click.Command):

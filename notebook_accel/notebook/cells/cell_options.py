@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from notebook_accel.config.other_doors import instead_in_cell_magic
+from notebook_accel.config.other_interfaces import instead_in_cell_magic
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from notebook_accel.config import click_options, kinds
-from notebook_accel.config.other_doors import instead_in_magic
+from notebook_accel.config.other_interfaces import instead_in_magic
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup

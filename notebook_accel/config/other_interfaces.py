@@ -1,6 +1,6 @@
-"""What a setting is called here, if a user writes its name at another door: `--gpus` in a shell is `--gpu_ids`.
+"""What a setting is called here, if a user writes its name in another interface: `--gpus` in a shell is `--gpu_ids`.
 
-Each function returns an empty text if no door has a setting of this name.
+Each function returns an empty text if no interface has a setting of this name.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from notebook_accel.config.keys import KEYS, key_of, setting_called
 
 _FOR_MAGIC = {"use_fsdp": "--strategy fsdp", "use_cpu": "--device cpu", "cpu": "--device cpu"}
-"""Names at other doors that `%accelerate` writes as an option with a value."""
+"""Names in other interfaces that `%accelerate` writes as an option with a value."""
 _FOR_LAUNCH = {"strategy": "--use_fsdp to shard models", "device": "--cpu for the CPU"}
 """Settings, by field, of which the command line has a flag for one value."""
 

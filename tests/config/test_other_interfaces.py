@@ -1,4 +1,4 @@
-"""A name of a setting at one door is answered, at another, with what the setting is called there."""
+"""A setting's name in one interface is answered, in another, with what the setting is called there."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.main import main
 from notebook_accel.config import file
 from notebook_accel.config.keys import KEYS
-from notebook_accel.config.other_doors import instead_in_magic, instead_on_command_line
+from notebook_accel.config.other_interfaces import instead_in_magic, instead_on_command_line
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells import cell_options
