@@ -114,6 +114,8 @@ class AcceleratorBase(RankAware):
         arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
         self.state.distributed_type = self.strategy.distributed_type
         self.gradient_state = GradientState(accumulation)
+        self._made_for = self.num_processes
+        """The number of ranks that the strategy was chosen for."""
         self.device_placement = device_placement
         self.step_scheduler_with_optimizer = step_scheduler_with_optimizer
         self.rng_types = [
@@ -143,6 +145,15 @@ class AcceleratorBase(RankAware):
         self._optimizers: list[AcceleratedOptimizer] = []
         self._schedulers: list[AcceleratedScheduler] = []
         self._dataloaders: list[DataLoader[Any]] = []
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.use_distributed and self.num_processes != self._made_for:
+            raise ConfigurationError(
+                "this Accelerator was created outside of the launched function, with num_processes="
+                f"{self._made_for}, so its models would not be trained by these {self.num_processes} ranks together: "
+                "create the Accelerator in the function, and prepare the model, optimizer, and loaders there"
+            )
 
     # The rank
 

@@ -565,3 +565,18 @@ def test_a_model_that_is_spread_over_devices_is_refused_on_several_ranks(ranks: 
 
 def test_there_are_no_stages_of_a_pipeline() -> None:
     assert Accelerator(cpu=True, parallelism_config=ParallelismConfig()).pipeline_parallel_rank == 0
+
+
+def count_of(accelerator: Accelerator) -> int:
+    return accelerator.num_processes
+
+
+def test_an_accelerator_of_the_notebook_is_refused_by_several_ranks(ranks: Ranks) -> None:
+    with pytest.raises(RankError, match=r"with num_processes=1, so its models would not be trained by these 2 ranks"):
+        ranks(count_of, Accelerator(cpu=True))
+
+
+def test_an_accelerator_can_be_returned_to_the_notebook_and_sent_again(ranks: Ranks) -> None:
+    returned, _ = ranks(Accelerator)
+    assert returned.num_processes == 1
+    assert ranks(count_of, returned) == [2, 2]
