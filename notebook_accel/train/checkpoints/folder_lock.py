@@ -133,8 +133,7 @@ def acquire(folder: Path, job: str, report: Callable[[str], None]) -> FolderLock
         raise ConfigurationError(_refusal(folder, holder))
     report(
         f"WARNING: {_describe(folder, holder)}, unless that machine has crashed. If it still runs, each of the two "
-        "trainings may remove or continue the checkpoints of the other: end one of them, and pass another folder as "
-        "checkpoint="
+        "trainings may remove or continue the checkpoints of the other: end one of them, or save to another folder"
     )
     return None
 
@@ -194,7 +193,7 @@ def _refusal(folder: Path, holder: _Holder | None) -> str:
         end = "wait until it has ended, or end it"
     return (
         f"{_describe(folder, holder)}, so that each of the two trainings would remove or continue the checkpoints of "
-        f"the other: {end}, or pass another folder as checkpoint="
+        f"the other: {end}, or save to another folder"
     )
 
 

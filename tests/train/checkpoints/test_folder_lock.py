@@ -93,7 +93,7 @@ def test_a_folder_that_another_process_holds_is_refused_until_that_releases_it(t
     expected = (
         f"{tmp_path} is in use: process {other.pid} of this machine of the job 3f9a2c trains, and saves its "
         "checkpoints there, so that each of the two trainings would remove or continue the checkpoints of the other: "
-        "attach('3f9a2c') shows it, and attach('3f9a2c').cancel() stops it, or pass another folder as checkpoint="
+        "attach('3f9a2c') shows it, and attach('3f9a2c').cancel() stops it, or save to another folder"
     )
     with pytest.raises(ConfigurationError, match=re.escape(expected)):
         folder_lock.acquire(tmp_path, "", reports.append)
