@@ -229,16 +229,20 @@ def test_an_interrupt_while_modules_are_imported_for_the_function(notebook: Note
     notebook.check("sys.path.pop(0)")
 
 
-def test_an_interrupt_while_a_launch_is_planned_is_told_without_internal_frames(notebook: Notebook):
-    cell = notebook.run("""
+@pytest.mark.parametrize("step", ["launcher.resolve", "hardware.detect", "other_jobs.notice"])
+def test_an_interrupt_while_a_launch_is_planned_is_told_without_internal_frames(step: str, notebook: Notebook):
+    owner, name = step.split(".")
+    cell = notebook.run(f"""
     import os, signal
     from notebook_accel import hardware
-    detect = hardware.detect
-    def interrupted(environ):
-        hardware.detect = detect
+    from notebook_accel.launch.driver import launcher
+    from notebook_accel.launch.plan import other_jobs
+    planned = {step}
+    def interrupted(*args, **options):
+        {owner}.{name} = planned
         os.kill(os.getpid(), signal.SIGINT)
-        return detect(environ)
-    hardware.detect = interrupted
+        return planned(*args, **options)
+    {owner}.{name} = interrupted
     notebook_launcher(join, num_processes=2)
     """)
     assert cell.error == "KeyboardInterrupt"

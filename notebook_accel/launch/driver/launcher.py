@@ -139,11 +139,12 @@ def notebook_launcher(
         RankTimeoutError: The ranks did not finish within `timeout`.
         KeyboardInterrupt: The notebook was interrupted. The ranks are interrupted too, and have 5 seconds to end.
     """
-    settings = resolve(locals())  # picks what is a setting by its name
-    call = check_call(function, args, kwargs)
-    check_detach(detach, block)
-    check_flag("in_process", in_process)
+    given = locals()
     with _naming_an_interrupt():
+        settings = resolve(given)  # picks what is a setting by its name
+        call = check_call(function, args, kwargs)
+        check_detach(detach, block)
+        check_flag("in_process", in_process)
         prepared = prepare(settings, in_process=in_process)
         engine = prepared.engine
         if detach and not engine.isolated:
@@ -208,11 +209,12 @@ class Prepared:
         """
         folder = "" if saved is None else saved.checkpoint_dir
         try:
-            other_jobs.refuse_shared_folder(self.planned, folder)
-        except ConfigurationError:
+            with _naming_an_interrupt():
+                other_jobs.refuse_shared_folder(self.planned, folder)
+                planned = self.planned.noting(other_jobs.notice(self.planned, name, folder))
+        except BaseException:
             packed.close()
             raise
-        planned = self.planned.noting(other_jobs.notice(self.planned, name, folder))
         if mode == DETACHED:
             from notebook_accel.launch.driver import detach as detaching
 
