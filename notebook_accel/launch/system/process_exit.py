@@ -70,9 +70,10 @@ def _show_exit_handler(thread: int) -> None:
     frames = traceback.extract_stack(sys._current_frames().get(thread))
     own = max((number for number, each in enumerate(frames) if each.filename == __file__), default=-1)
     stack = traceback.format_list(frames[own + 1 :][-_MOST_FRAMES:])
+    where = f"is here:\n{''.join(stack)}" if stack else "is in C code\n"
     sys.stderr.write(
-        "notebook-accel: the code has ended, but its process still runs an exit handler (atexit), which is here; an "
-        f"interrupt ends it:\n{''.join(stack)}"
+        "notebook-accel: the code has ended, but its process still runs an exit handler (atexit). An interrupt ends "
+        f"it. It {where}"
     )
     sys.stderr.flush()
 

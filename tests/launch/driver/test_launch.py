@@ -79,5 +79,5 @@ def test_a_rank_that_waits_for_an_exit_handler_of_its_function_shows_where_that_
     (tmp_path / "file").touch()
     assert job.result() == ["returned"]
     assert shown
-    assert "still runs an exit handler (atexit), which is here; an interrupt ends it:" in job.log()
+    assert "still runs an exit handler (atexit). An interrupt ends it. It is here:\n" in job.log()
     assert job.log().count('  File "') == 1
