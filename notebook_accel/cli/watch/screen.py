@@ -103,7 +103,7 @@ class Screen:
         for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
             self._apply(rank, Line(stream, text))
 
-    def ask(self, rank: int, event: InputRequested, wait: AbstractContextManager[None]) -> str | None:
+    def prompt(self, rank: int, event: InputRequested, wait: AbstractContextManager[None]) -> str | None:
         """Prompts for a line while nothing is drawn; returns `None` if there is no input.
 
         Args:

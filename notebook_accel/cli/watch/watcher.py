@@ -163,7 +163,7 @@ class Watcher:
         self._is_prompting = True
         with contextlib.suppress(KeyboardInterrupt):
             if not self._interrupts:
-                answer = self._screen.ask(rank, event, self._until_gone(rank))
+                answer = self._screen.prompt(rank, event, self._until_gone(rank))
         self._is_prompting = False
         self.send([rank], Answer(answer))
 

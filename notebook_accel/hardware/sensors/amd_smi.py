@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.hardware.sensors.gpu_readings import ask
+from notebook_accel.hardware.sensors.gpu_readings import query
 
 _LIBRARY = "libamd_smi.so"
 _SENSORS = ("HOTSPOT", "EDGE")
@@ -57,8 +57,8 @@ class AmdSmi:
         except self._smi.AmdSmiException:  # no driver
             self._smi = None
             return
-        for handle in self._ask("amdsmi_get_processor_handles") or ():
-            about = self._ask("amdsmi_get_gpu_kfd_info", handle)
+        for handle in self._query("amdsmi_get_processor_handles") or ():
+            about = self._query("amdsmi_get_gpu_kfd_info", handle)
             if about is not None:  # ROCm 6.2 and older can't tell; the driver's files serve then
                 self._handles[str(about["kfd_id"])] = handle
 
@@ -71,13 +71,13 @@ class AmdSmi:
         handle = self._handles.get(number)
         if handle is None:
             return {}
-        use, power = self._ask("amdsmi_get_gpu_activity", handle), self._ask("amdsmi_get_power_info", handle) or {}
-        limit = (self._ask("amdsmi_get_power_cap_info", handle) or {}).get("power_cap")
+        use, power = self._query("amdsmi_get_gpu_activity", handle), self._query("amdsmi_get_power_info", handle) or {}
+        limit = (self._query("amdsmi_get_power_cap_info", handle) or {}).get("power_cap")
         vram = self._smi.AmdSmiMemoryType.VRAM
         found = {
             "utilization": (use or {}).get("gfx_activity"),
-            "memory_used": self._ask("amdsmi_get_gpu_memory_usage", handle, vram),
-            "memory_total": self._ask("amdsmi_get_gpu_memory_total", handle, vram),
+            "memory_used": self._query("amdsmi_get_gpu_memory_usage", handle, vram),
+            "memory_total": self._query("amdsmi_get_gpu_memory_total", handle, vram),
             "temperature": self._temperature(handle),
             "power": next(
                 filter(_is_number, (power.get(f"{kind}_socket_power") for kind in ("current", "average"))), None
@@ -97,11 +97,11 @@ class AmdSmi:
     def _temperature(self, handle: Any) -> int | None:
         """Degrees Celsius, at the hottest point that is measured."""
         types, current = self._smi.AmdSmiTemperatureType, self._smi.AmdSmiTemperatureMetric.CURRENT
-        found = (self._ask("amdsmi_get_temp_metric", handle, getattr(types, name), current) for name in _SENSORS)
+        found = (self._query("amdsmi_get_temp_metric", handle, getattr(types, name), current) for name in _SENSORS)
         return next((degrees for degrees in found if degrees), None)
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        return ask(self._smi, self._smi.AmdSmiException, function, *arguments)
+    def _query(self, function: str, *arguments: Any) -> Any:
+        return query(self._smi, self._smi.AmdSmiException, function, *arguments)
 
 
 def _is_number(value: Any) -> bool:

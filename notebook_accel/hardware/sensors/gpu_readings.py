@@ -46,10 +46,10 @@ class Sensors(Protocol):
         ...
 
 
-def ask(library: Any, error: type[Exception], function: str, *arguments: Any) -> Any:
+def query(library: Any, error: type[Exception], function: str, *arguments: Any) -> Any:
     """What a library's function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
-    asked = getattr(library, function, None)
-    if asked is not None:
+    found = getattr(library, function, None)
+    if found is not None:
         with contextlib.suppress(error):
-            return asked(*arguments)
+            return found(*arguments)
     return None

@@ -16,7 +16,7 @@ from notebook_accel.hardware.sensors.gpu_readings import (
     POWER_LIMIT,
     TEMPERATURE,
     GpuReading,
-    ask,
+    query,
 )
 
 _REASONS = {0x20: TEMPERATURE, 0x40: TEMPERATURE, 0x80: POWER_BRAKE, 0x8: HARDWARE, 0x4: POWER_LIMIT}
@@ -60,15 +60,18 @@ class NvmlSensors:
                 yield text(nvml.nvmlDeviceGetUUID(handle)), (text(nvml.nvmlDeviceGetName(handle)), handle, whole)
 
     def _read(self, name: str, handle: Any, whole: Any) -> GpuReading:
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
-        use = self._ask("nvmlDeviceGetUtilizationRates", handle)  # not measured for a slice
-        power, limit = self._ask("nvmlDeviceGetPowerUsage", whole), self._ask("nvmlDeviceGetEnforcedPowerLimit", whole)
+        memory = self._query("nvmlDeviceGetMemoryInfo", handle)
+        use = self._query("nvmlDeviceGetUtilizationRates", handle)  # not measured for a slice
+        power, limit = (
+            self._query("nvmlDeviceGetPowerUsage", whole),
+            self._query("nvmlDeviceGetEnforcedPowerLimit", whole),
+        )
         return GpuReading(
             name,
             utilization=None if use is None else use.gpu,
             memory_used=None if memory is None else memory.used,
             memory_total=None if memory is None else memory.total,
-            temperature=self._ask("nvmlDeviceGetTemperature", whole, _GPU_TEMPERATURE),
+            temperature=self._query("nvmlDeviceGetTemperature", whole, _GPU_TEMPERATURE),
             power=None if power is None else power / 1000,
             power_limit=None if limit is None else limit / 1000,
             throttled=_reasons(self._event_reasons(whole)),
@@ -76,21 +79,21 @@ class NvmlSensors:
         )
 
     def _event_reasons(self, handle: Any) -> int:
-        found = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        found = self._query("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if found is None:  # the name before driver 535
-            found = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+            found = self._query("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         return found or 0
 
     def _errors(self, handle: Any) -> dict[str, int]:
         found: dict[str, int] = {}
-        for field in self._ask("nvmlDeviceGetFieldValues", handle, list(_ERRORS)) or ():
+        for field in self._query("nvmlDeviceGetFieldValues", handle, list(_ERRORS)) or ():
             if field.nvmlReturn == 0:
                 name = _ERRORS[field.fieldId]
                 found[name] = found.get(name, 0) + int(getattr(field.value, _VALUES[field.valueType]))
         return found
 
-    def _ask(self, function: str, *arguments: Any) -> Any:
-        return ask(self._nvml, self._nvml.NVMLError, function, *arguments)
+    def _query(self, function: str, *arguments: Any) -> Any:
+        return query(self._nvml, self._nvml.NVMLError, function, *arguments)
 
 
 def _reasons(bits: int) -> tuple[str, ...]:

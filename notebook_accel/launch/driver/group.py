@@ -18,7 +18,7 @@ from notebook_accel.launch.wire.payload import Payload
 _EXIT_TIMEOUT = 2.0
 """How many seconds ranks have to exit by themselves and run their exit handlers."""
 _INTERRUPT_TIMEOUT = 0.2
-"""Seconds to wait for a rank to end a call of `ask` that was interrupted."""
+"""Seconds to wait for a rank to end a call of `call_idle` that was interrupted."""
 _OUTPUT = (Written, Shown, Cleared)
 _MAX_UNREAD = 16 * 2**20
 """Bytes of output that are read between two calls: a thread of a rank may write forever."""
@@ -52,7 +52,7 @@ class RankGroup:
         self._members: Collection[int] = ()
         """The ranks of the current call."""
         self._answers: dict[int, Blobs] | None = None
-        """What ranks have returned since `ask` began; `None` at other times."""
+        """What ranks have returned since `call_idle` began; `None` at other times."""
         self._handler: Callable[[int, Event], object] | None = None
         self._oom_kills_before = _oom_kills()
         self._ports = spec.rendezvous.ports
@@ -117,7 +117,7 @@ class RankGroup:
         """Whether a call runs."""
         return self._handler is not None
 
-    def ask(self, rank: int, payload: Payload, seconds: float) -> Blobs | None:
+    def call_idle(self, rank: int, payload: Payload, seconds: float) -> Blobs | None:
         """Calls a function on an idle rank, aside from jobs. What the rank writes is shown by its next call.
 
         Returns:

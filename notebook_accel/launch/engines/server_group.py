@@ -131,7 +131,7 @@ class ServerGroup:
         rendezvous = self._spec.rendezvous
         self._channel.send(
             {
-                "op": "meet",
+                "op": "open_rendezvous",
                 "driver": _DRIVER,
                 "host": rendezvous.host,
                 "port": rendezvous.port,

@@ -115,7 +115,7 @@ class Server:
         self._open(remote.detach())
         with socket.create_server((_LOOPBACK, 0)) as listener, contextlib.closing(Channel(local)) as kernel:
             rendezvous = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
-            kernel.send({"op": "meet", **rendezvous}, fds=[listener.fileno()])
+            kernel.send({"op": "open_rendezvous", **rendezvous}, fds=[listener.fileno()])
 
     def _register_sources(self) -> None:
         for end in self._wakeup:
@@ -204,7 +204,7 @@ class Server:
 
     def _on_group_message(self, group: Group, message: Message) -> None:
         operation = message.header["op"]
-        if operation == "meet":
+        if operation == "open_rendezvous":
             self._open_store(group, message)
         elif operation == "rank" and group.failed:
             close_all(message.fds)

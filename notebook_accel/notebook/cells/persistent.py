@@ -247,7 +247,7 @@ class PersistentRanks:
         names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
         return listed(names)
 
-    def ask(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
+    def call_free_rank(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
         """Calls a function of this package on the first of these ranks that is free; returns what it returns.
 
         Returns `None` if none of them is free, or if the call fails or takes longer than `seconds`. For the Tab
@@ -262,7 +262,7 @@ class PersistentRanks:
                 return None
             packed, _ = self.variables.pack((function, args, {}), {}, ())
             with contextlib.closing(packed), contextlib.closing(StopRequests()) as ignored, catch_sigint(ignored):
-                value = self._group.ask(rank, packed, seconds)
+                value = self._group.call_idle(rank, packed, seconds)
         except LaunchError as error:
             self.lost = str(error)
             return None

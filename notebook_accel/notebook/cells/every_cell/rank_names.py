@@ -56,15 +56,15 @@ class RankNames:
         self._shell.Completer.custom_matchers.remove(self._matcher)
         delattr(self._shell, _INSPECT)
 
-    def _ask(self, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, seconds: float, function: Callable[..., Any], *args: Any) -> Any:
         found = self._ranks()
         if found is None or threading.current_thread() is not threading.main_thread():
             return None
         ranks, members = found
-        return ranks.ask(function, *args, members=members, seconds=seconds)
+        return ranks.call_free_rank(function, *args, members=members, seconds=seconds)
 
     def _complete(self, code: str, at: int) -> names.Completions:
-        answer = None if runs_here(code) else self._ask(_COMPLETE_WITHIN, names.complete, code, at)
+        answer = None if runs_here(code) else self._call(_COMPLETE_WITHIN, names.complete, code, at)
         if answer is None or answer.fragment.startswith("%"):  # the kernel has more magics
             return names.Completions("", [])
         found: names.Completions = answer
@@ -102,7 +102,7 @@ class RankNames:
         return [kept + text for text, _ in found]
 
     def _inspect(self, oname: str, detail_level: int = 0, **options: Any) -> Any:
-        found = self._ask(_INSPECT_WITHIN, names.inspect, oname, detail_level, options)
+        found = self._call(_INSPECT_WITHIN, names.inspect, oname, detail_level, options)
         return found or getattr(type(self._shell), _INSPECT)(self._shell, oname, detail_level, **options)
 
 
