@@ -146,6 +146,7 @@ class EpochLoop:
                         break
             self._save()
             self._finish()
+            self._report_unsaved_end()
             background.release(folder, hold)
         except BaseException:  # also `GeneratorExit`: the user's code has raised, or has left the loop
             self._saver.wait_briefly()
@@ -303,6 +304,15 @@ class EpochLoop:
         self._agreement.close()
         if self._messages:
             self._messages.close()
+
+    def _report_unsaved_end(self) -> None:
+        newest = self._saver.newest
+        if newest is None or newest.name != background.name(self._step):
+            again = "train from the beginning" if newest is None else f"repeat the steps after {newest.name}"
+            report(
+                "WARNING: the training is complete, but the checkpoint of its end could not be written, so the same "
+                f"launch would {again}. To keep the result, return or save the model after the loop"
+            )
 
     def _end_early(self, reason: str) -> NoReturn:
         self._finish()

@@ -173,6 +173,11 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
     reported = capsys.readouterr().err
     assert re.search(r"after step \d+ could not be written \(OSError: .*No space left on device", reported)
     assert "Training continues; the last one is" in reported
+    assert re.search(
+        r"the training is complete, but the checkpoint of its end could not be written, so the same launch would "
+        r"repeat the steps after checkpoint_\d+\. To keep the result, return or save the model",
+        reported,
+    )
     left = names(tmp_path / "full")
     assert left
     for name in left:
