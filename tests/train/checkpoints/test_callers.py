@@ -88,7 +88,7 @@ def late(folder: str) -> tuple[Path, list[str]]:
 
 def test_a_rank_that_comes_late_goes_on_without_saving(ranks: Ranks, tmp_path: Path) -> None:
     files = ["model.safetensors", "optimizer.bin", "random_states_0.pkl"]
-    assert ranks(late, str(tmp_path)) == [(str(tmp_path / "state"), files)] * 2
+    assert ranks(late, str(tmp_path)) == [(tmp_path / "state", files)] * 2
 
 
 def slow(folder: str) -> list[bool]:

@@ -217,7 +217,7 @@ def test_counting_goes_on_after_the_newest_if_an_older_one_is_loaded(tmp_path: P
     for _ in range(3):
         setup.accelerator.save_state()
     setup.accelerator.load_state(tmp_path / "checkpoints" / "checkpoint_1")
-    assert Path(setup.accelerator.save_state()).name == "checkpoint_3"
+    assert setup.accelerator.save_state().name == "checkpoint_3"
 
 
 def test_a_number_that_is_taken_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_folder_given_to_a_numbered_save_is_said_to_have_no_effect(
 ) -> None:
     accelerator = Accelerator(project_config=ProjectConfiguration(str(tmp_path), automatic_checkpoint_naming=True))
     saved = accelerator.save_state(str(tmp_path / "elsewhere"))
-    assert saved == str(tmp_path / "checkpoints" / "checkpoint_0")
+    assert saved == tmp_path / "checkpoints" / "checkpoint_0"
     assert not (tmp_path / "elsewhere").exists()
     assert "output_dir=" in caplog.text
     assert "has no effect with automatic_checkpoint_naming=True" in caplog.text
@@ -355,7 +355,7 @@ def test_what_a_save_hook_writes_is_in_the_checkpoint_under_the_name_that_users_
         Path(folder, "..", "plots", f"{len(seen)}.txt").write_text("plot")
 
     setup.accelerator.register_save_state_pre_hook(hook)
-    saved = [Path(setup.accelerator.save_state()) for _ in range(2)]
+    saved = [setup.accelerator.save_state() for _ in range(2)]
     assert seen == [path.name for path in saved] == ["checkpoint_0", "checkpoint_1"]
     assert [(path / "unet" / "extra.txt").read_text() for path in saved] == ["inside"] * 2
     assert everything(tmp_path / "checkpoints") == {"checkpoint_0", "checkpoint_1", "notes.txt", "plots"}
