@@ -25,7 +25,7 @@ from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
-from notebook_accel.train.ranks import random_states
+from notebook_accel.train.ranks import environment, random_states
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
 from notebook_accel.train.tensors import tree
@@ -75,8 +75,19 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
         self.progress = Progress()
+        self._prepared_on = environment.read().world_size
+        """The number of ranks where it was prepared."""
         self._base_state: dict[str, Any] | None = None
         """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        ranks = environment.read().world_size
+        if ranks not in (1, self._prepared_on):
+            raise ConfigurationError(
+                f"this loader was prepared outside of the launched function, with num_processes={self._prepared_on}, "
+                f"so its samples would not be shared among these {ranks} ranks: prepare it in the function"
+            )
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
         position = self.progress.position

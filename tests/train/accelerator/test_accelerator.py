@@ -576,6 +576,21 @@ def test_an_accelerator_of_the_notebook_is_refused_by_several_ranks(ranks: Ranks
         ranks(count_of, Accelerator(cpu=True))
 
 
+def samples_of(loader: DataLoader[Any]) -> list[Any]:
+    return [batch[0].tolist() for batch in loader]
+
+
+def prepared_loader() -> DataLoader[Any]:
+    return Accelerator().prepare_data_loader(DataLoader(TensorDataset(torch.arange(4)), batch_size=2))
+
+
+def test_a_loader_of_the_notebook_is_refused_by_several_ranks(ranks: Ranks) -> None:
+    with pytest.raises(RankError, match="with num_processes=1, so its samples would not be shared among these 2 ranks"):
+        ranks(samples_of, prepared_loader())
+    returned, _ = ranks(prepared_loader)
+    assert samples_of(returned) == [[0, 1]]
+
+
 def test_an_accelerator_can_be_returned_to_the_notebook_and_sent_again(ranks: Ranks) -> None:
     returned, _ = ranks(Accelerator)
     assert returned.num_processes == 1
