@@ -13,6 +13,7 @@ from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
+from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
@@ -46,6 +47,12 @@ def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception |
             return None, rank_error.lost_value(state, problem)
         state.returned = Returned()  # frees the pickled copy
     return (None if all(value is None for value in values) else values), None
+
+
+_IMPORT_TIMEOUT = 10.0
+"""Seconds to wait for an import; beyond that, each rank does it itself."""
+_IMPORT_CHECK = 0.02
+"""Seconds between two looks at whether it is done."""
 
 
 class Launch:
@@ -131,6 +138,7 @@ class Launch:
 
     def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config
+        self._await_imports(view)
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
         for number in range(config.max_restarts + 1):
@@ -165,6 +173,17 @@ class Launch:
             front_end.current.notice(
                 f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
             )
+
+    def _await_imports(self, view: Views) -> None:
+        """Waits until the packages that the function needs have been imported once for all ranks.
+
+        The first launch of a kernel may come before that. If each rank imported them as well, it would compete with the
+        others for the cores, and would be done later.
+        """
+        modules, deadline = preloader.needed(self._payload.used_names), time.monotonic() + _IMPORT_TIMEOUT
+        while self._engine.is_importing(modules) and time.monotonic() < deadline and self.requests.is_empty:
+            view.refresh()
+            time.sleep(_IMPORT_CHECK)
 
     def _is_preempted(self, leaving: str) -> bool:
         """Whether the training was ended from outside, unless it can continue on other machines than those leaving."""

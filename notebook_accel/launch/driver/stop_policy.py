@@ -119,6 +119,11 @@ class StopRequests:
         with contextlib.suppress(OSError):  # already closed, or the buffer is full of requests
             self._write_end.send(b".")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was no request yet. Unlike `received`, this leaves a request to wake the event loop."""
+        return not self._reasons
+
     def received(self) -> list[StopReason]:
         """The reasons of all requests so far, the oldest first."""
         with contextlib.suppress(BlockingIOError):

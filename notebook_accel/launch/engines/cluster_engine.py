@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import IO, Any
 
 from notebook_accel import errors
@@ -63,6 +63,9 @@ class ClusterEngine:
             self._modules |= dict.fromkeys(new)
             if self.bridge is not None and new:
                 self.bridge.preload(new)
+
+    def is_importing(self, modules: Collection[str]) -> bool:
+        return False
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
         pass  # each process requests nodes of its own

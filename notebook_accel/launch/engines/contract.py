@@ -181,6 +181,9 @@ class Engine(Protocol):
     def preload(self, modules: Sequence[str]) -> None:
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 
+    def is_importing(self, modules: Collection[str]) -> bool:
+        """Whether some of the modules are being imported, so that ranks which start later need not do it themselves."""
+
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         """Prepares to let another process start ranks as fast as this one does.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
@@ -60,6 +60,12 @@ class ServerEngine:
             self._all_modules |= dict.fromkeys(modules)
             self._switch_to_next()
             self._request_successor(os.environ if environment is None else environment)
+
+    def is_importing(self, modules: Collection[str]) -> bool:
+        with self._lock:
+            if self.next is not None:
+                self._switch_to_next()
+            return self.next is not None and not set(modules).isdisjoint(self._next_modules)
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         if self._method != "fork":

@@ -48,6 +48,9 @@ class InProcessEngine:
     def preload(self, modules: Sequence[str]) -> None:
         pass
 
+    def is_importing(self, modules: Collection[str]) -> bool:
+        return False
+
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
         pass  # a thread can't move to another process
 

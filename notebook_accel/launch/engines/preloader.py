@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Set
 from types import ModuleType
 
 from notebook_accel.launch import engines
@@ -44,6 +45,13 @@ TRAINING = (
     "IPython.core.magics",  # imported by the first shell of a process
 )
 """Modules that every training rank imports sooner or later, even if this process has not."""
+_TRAINS = frozenset({"Accelerator", "Trainer", "backward", "optim"})
+"""Names of which a function that trains uses one."""
+
+
+def needed(used_names: Set[str]) -> Collection[str]:
+    """The modules of `TRAINING` that a function needs, as far as the names that it uses tell: all, or none."""
+    return () if _TRAINS.isdisjoint(used_names) else TRAINING
 
 
 class Preloader:

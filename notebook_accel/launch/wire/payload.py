@@ -52,6 +52,8 @@ class Payload:
     """The call itself, for a rank in this process."""
     names: Set[str] = frozenset()
     """The names in the notebook's `__main__` of the functions and classes that it contains."""
+    used_names: Set[str] = frozenset()
+    """The names of variables, attributes, and imports in its functions."""
 
     def close(self) -> None:
         memory_stripes.release(self.fds)
@@ -89,7 +91,9 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         from notebook_accel.launch.wire import unpicklable
 
         warnings.warn(unpicklable.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
-    return replace(write(pickler, notebook_state.capture()), names=frozenset(pickler.definitions))
+    used = pickler.used_names.union(pickling.used_names(function.__code__) if hasattr(function, "__code__") else ())
+    payload = write(pickler, notebook_state.capture())
+    return replace(payload, names=frozenset(pickler.definitions), used_names=used)
 
 
 def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:

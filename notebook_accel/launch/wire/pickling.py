@@ -19,7 +19,7 @@ import pickle
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -129,6 +129,8 @@ class _MainByValue(_Complete):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.filenames: set[str] = set()
+        self.used_names: set[str] = set()
+        """The names of variables, attributes, and imports in the functions that were pickled by value."""
         self.definitions: dict[str, Any] = {}
         """The names and values that the other `__main__` must have."""
         self.sent: set[str] = set()
@@ -143,6 +145,7 @@ class _MainByValue(_Complete):
             return _main_namespace, ()
         if isinstance(obj, types.FunctionType) and not _is_from_file(obj):
             self.filenames.add(obj.__code__.co_filename)
+            self.used_names.update(used_names(obj.__code__))
         if isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__":
             if find(obj.__qualname__) is obj:
                 self.sent.add(obj.__qualname__)
@@ -156,6 +159,14 @@ class _MainByValue(_Complete):
         """The text of the cells that the pickled functions come from, by file name."""
         cells = {name: "".join(linecache.getlines(name)) for name in self.filenames if not os.path.exists(name)}
         return {name: text for name, text in cells.items() if text}
+
+
+def used_names(code: types.CodeType) -> Iterator[str]:
+    """The names of variables, attributes, and imports in a function's code, and in that of functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from used_names(constant)
 
 
 def _is_from_file(function: types.FunctionType) -> bool:
