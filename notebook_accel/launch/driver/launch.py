@@ -49,7 +49,7 @@ def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception |
     return (None if all(value is None for value in values) else values), None
 
 
-_IMPORT_TIMEOUT = 10.0
+IMPORT_TIMEOUT = 10.0
 """Seconds to wait for an import; beyond that, each rank does it itself."""
 _IMPORT_CHECK = 0.02
 """Seconds between two looks at whether it is done."""
@@ -180,7 +180,7 @@ class Launch:
         The first launch of a kernel may come before that. If each rank imported them as well, it would compete with the
         others for the cores, and would be done later.
         """
-        modules, deadline = preloader.needed(self._payload.used_names), time.monotonic() + _IMPORT_TIMEOUT
+        modules, deadline = preloader.needed(self._payload.used_names), time.monotonic() + IMPORT_TIMEOUT
         while self._engine.is_importing(modules) and time.monotonic() < deadline and self.requests.is_empty:
             view.refresh()
             time.sleep(_IMPORT_CHECK)

@@ -112,9 +112,9 @@ def launched(function, **options):
 engines.default().warm()
 preloader.Preloader().update()
 found = [launched(is_imported)]
-launch._IMPORT_TIMEOUT = 0.1
+launch.IMPORT_TIMEOUT = 0.1
 found.append(launched(trains)[0])
-launch._IMPORT_TIMEOUT = 100.0
+launch.IMPORT_TIMEOUT = 100.0
 job = launched(trains, block=False)
 job.cancel()
 job.wait()
