@@ -67,6 +67,25 @@ def idle(path):
         file.write(f"{{alone}} {{private()}}\\n")
     dist.barrier()
 """
+# A notebook that is run from top to bottom: its last cell launches this.
+TRAINING = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+data = TensorDataset(torch.randn(640, 4), torch.randint(2, (640,)))
+
+def train():
+    from {package} import Accelerator
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+"""
 # A notebook in use: torch has its threads. Accelerate forks the kernel, and its ranks would hang after this.
 USED = "import torch\nx = torch.rand(2000, 2000)\n(x @ x).sum()"
 
@@ -201,6 +220,7 @@ def _measure_warm(
 def measure_first(kernels: int) -> None:
     """First launches, each in a kernel of its own."""
     cold: dict[str, list[Launch]] = {"notebook-accel": [], "Accelerate": []}
+    whole: dict[str, list[float]] = {name: [] for name in cold}
     settled, warm = [], []
     for _ in range(kernels):
         for name, launches in cold.items():
@@ -208,18 +228,27 @@ def measure_first(kernels: int) -> None:
                 launch = launcher.launch(first=True)
             if launch is not None:
                 launches.append(launch)
+            with Kernel(TIMEOUT) as kernel:
+                whole[name].append(_run_all(kernel, name))
         with Kernel(TIMEOUT) as kernel:
             times = _after_a_while(kernel)
         settled.append(times[0])
         warm.append(Spread(times[1:]).median)
     ours, peer = spread(cold["notebook-accel"]), spread(cold["Accelerate"])
     first, later = Spread(settled), Spread(warm)
+    training, peers = (Spread(whole[name]) for name in cold)
     rows = [
         [
             "import and launch in one cell: notebook-accel, Accelerate",
             ours.text(),
             peer.text(),
             ours.over(peer).ratio(),
+        ],
+        [
+            "import, define, and train, a cell each: notebook-accel, Accelerate",
+            training.text(),
+            peers.text(),
+            training.over(peers).ratio(),
         ],
         [
             "5 s after our import: first; 5 s after another: later ones",
@@ -230,7 +259,18 @@ def measure_first(kernels: int) -> None:
     ]
     table(f"First launch of 2 ranks, {kernels} kernels each", ["cell finished, ms", "A", "B", "A / B"], rows)
     goal("import and launch, notebook-accel / Accelerate", ours.over(peer).median, 1.0)
+    goal("import, define, and train, notebook-accel / Accelerate", training.over(peers).median, 1.0)
     goal("first launch, 5 s after the import / later ones, 5 s after another", first.over(later).median, 1.1)
+
+
+def _run_all(kernel: Kernel, name: str) -> float:
+    """The time for the cells of a notebook that imports one of the packages, defines a training, and launches it."""
+    port = "" if name == "notebook-accel" else f", use_port={free_port()}"
+    began = time.perf_counter()
+    kernel.run(IMPORTS[name])
+    kernel.run(TRAINING.format(package=PACKAGES[name]))
+    kernel.run(f"notebook_launcher(train, num_processes=2{port})")
+    return time.perf_counter() - began
 
 
 def _after_a_while(kernel: Kernel) -> list[float]:
