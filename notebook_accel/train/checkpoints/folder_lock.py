@@ -190,7 +190,7 @@ def _refusal(folder: Path, holder: _Holder | None) -> str:
     if holder is not None and holder.job and holder.process.is_local:
         end = f"attach({holder.job!r}) shows it, and attach({holder.job!r}).cancel() stops it"
     else:
-        end = "wait until it has ended, or end it"
+        end = "wait until it has ended, or end it (if it is a rank of %%accelerate cells, with %accelerate stop)"
     return (
         f"{_describe(folder, holder)}, so that each of the two trainings would remove or continue the checkpoints of "
         f"the other: {end}, or save to another folder"

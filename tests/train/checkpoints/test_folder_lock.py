@@ -183,7 +183,7 @@ def test_a_lock_of_another_machine_may_be_stale_so_it_is_only_named(tmp_path: Pa
     assert "process 17 of the machine other-host of the job 3f9a2c trains" in reports[-1]
     boot = Owner.this().system.partition(" ")[0]
     write_holder(tmp_path, str(Owner(17, 1, f"{boot} pid:[1]")))  # another container on this machine
-    with pytest.raises(ConfigurationError, match="wait until it has ended, or end it"):
+    with pytest.raises(ConfigurationError, match="wait until it has ended, or end it "):
         folder_lock.acquire(tmp_path, "", reports.append)
 
 
