@@ -1,6 +1,6 @@
 """Completes and explains names as the ranks know them, while cells run on the ranks.
 
-A rank that is free is asked, and has a moment to answer; otherwise, IPython completes and explains the kernel's names.
+A free rank gets the request, and has a moment to answer; otherwise, IPython completes and explains the kernel's names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _COMPLETE_WITHIN = 0.5
-"""Seconds that a rank may take to complete a name. One that is busy is not asked."""
+"""Seconds that a rank may take to complete a name. A busy rank gets no request."""
 _INSPECT_WITHIN = 2.0
 """Seconds that a rank may take to explain a name."""
 _PRIORITY = 500
@@ -33,7 +33,7 @@ class RankNames:
 
     Args:
         shell: The notebook's shell.
-        ranks: Returns the ranks, and the numbers of those that may be asked; `None` if there are none.
+        ranks: Returns the ranks, and the numbers of those that may get requests; `None` if there are none.
     """
 
     def __init__(self, shell: InteractiveShell, ranks: Callable[[], tuple[PersistentRanks, list[int]] | None]) -> None:
