@@ -80,8 +80,17 @@ class InProcessRanks(LocalRanks):
         self._rank = Rank(Channel(rank_end), spec.heartbeat, isolated=False)
         self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
         loop.register(self._exit_receiver, self._on_thread_end)
-        self._thread = threads.start(self._serve, "notebook-accel-rank")
-        threads.start(self._host_store, "notebook-accel-store")
+        try:
+            self._thread = threads.start(self._serve, "notebook-accel-rank")
+        except LaunchError:
+            self._report_exit()
+            self._abandon()
+            raise
+        try:
+            threads.start(self._host_store, "notebook-accel-store")
+        except LaunchError:
+            self._abandon()
+            raise
 
     def call(self, ranks: Collection[int], packed: Payload) -> None:
         assert packed.unpacked is not None
@@ -109,6 +118,12 @@ class InProcessRanks(LocalRanks):
         self._loop.unregister(self._exit_receiver)
         self._exit_receiver.close()
         super().close()
+
+    def _abandon(self) -> None:
+        """Frees all resources of a group that could not be started."""
+        assert self._rendezvous.listener is not None
+        self._rendezvous.listener.close()
+        self.close()
 
     def _on_thread_end(self) -> None:
         self._loop.unregister(self._exit_receiver)
