@@ -115,6 +115,7 @@ def test_wrong_arguments_of_a_detached_job_are_refused_by_the_call(plain: Notebo
     assert said in cell.error_text
 
 
+@pytest.mark.usefixtures("go")
 def test_a_rank_in_the_kernel_cannot_be_detached(plain: Notebook):
     cell = plain.run("""
     os.environ["NOTEBOOK_ACCEL_ENGINE"] = "inprocess"
