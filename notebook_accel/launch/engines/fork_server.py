@@ -63,9 +63,11 @@ class ServerEngine:
 
     def is_importing(self, modules: Collection[str]) -> bool:
         with self._lock:
-            if self.next is not None:
-                self._switch_to_next()
-            return self.next is not None and not set(modules).isdisjoint(self._next_modules)
+            if self.next is None or set(modules).isdisjoint(self._next_modules):
+                return False
+            with contextlib.suppress(LaunchError):  # it has ended, which the launch will find
+                return self.next.poll() is None
+            return False
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         if self._method != "fork":

@@ -43,6 +43,7 @@ class Server:
         self.settings = settings
         self.importing = ""
         """The package whose import it has announced last."""
+        self._report: dict[str, object] | None = None
         self._log = log
         self.process: subprocess.Popen[bytes] | None = None
         """The parent of the server, and of all that came before it."""
@@ -100,15 +101,16 @@ class Server:
         Raises:
             LaunchError: The server has ended instead.
         """
-        while self.control.has_data():
+        while self._report is None and self.control.has_data():
             messages = self.control.receive(wait=False)
             if messages is None:
                 raise LaunchError(self.why_it_ended(), engine_lost=True)
             for message in messages:
-                if "importing" not in message.header:
-                    return message.header
-                self.importing = message.header["importing"]
-        return None
+                if "importing" in message.header:
+                    self.importing = message.header["importing"]
+                else:
+                    self._report = message.header
+        return self._report
 
     def is_alive(self) -> bool:
         """Whether the control socket is still open at the other end."""
