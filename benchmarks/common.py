@@ -194,10 +194,13 @@ def busy_part() -> float:
     return psutil.cpu_percent(interval=3) / 100
 
 
-def free_port() -> int:
+def port_argument(name: str) -> str:
+    """A free port for a launch, as the last argument of a call: Accelerate always uses the same one otherwise."""
+    if name != "Accelerate":
+        return ""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        return f", use_port={probe.getsockname()[1]}"
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

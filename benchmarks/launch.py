@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, free_port, goal, table, warn_if_busy
+from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, goal, port_argument, table, warn_if_busy
 
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
@@ -138,11 +138,9 @@ class Launcher:
         with tempfile.TemporaryDirectory() as folder:
             marks = Path(folder, "marks")
             marks.touch()
-            # Accelerate always chooses the same port, and fails if it is not free again.
-            port = "" if self.name == "notebook-accel" else f", use_port={free_port()}"
             message = self._kernel.begin(
                 f"began = time.perf_counter()\n{before}\n"
-                f"notebook_launcher({function}, ({str(marks)!r},), num_processes={ranks}{port})\n"
+                f"notebook_launcher({function}, ({str(marks)!r},), num_processes={ranks}{port_argument(self.name)})\n"
                 "print(began)"
             )
             printed = self._kernel.finish(message)
@@ -265,11 +263,10 @@ def measure_first(kernels: int) -> None:
 
 def _run_all(kernel: Kernel, name: str) -> float:
     """The time for the cells of a notebook that imports one of the packages, defines a training, and launches it."""
-    port = "" if name == "notebook-accel" else f", use_port={free_port()}"
     began = time.perf_counter()
     kernel.run(IMPORTS[name])
     kernel.run(TRAINING.format(package=PACKAGES[name]))
-    kernel.run(f"notebook_launcher(train, num_processes=2{port})")
+    kernel.run(f"notebook_launcher(train, num_processes=2{port_argument(name)})")
     return time.perf_counter() - began
 
 

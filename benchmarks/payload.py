@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle
 import psutil
-from common import IMPORTS, Kernel, Spread, free_port, goal, table, warn_if_busy
+from common import IMPORTS, Kernel, Spread, goal, port_argument, table, warn_if_busy
 
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.stream import Message
@@ -119,8 +119,7 @@ class Capture:
             return found
 
     def _call(self, function: str, args: str) -> str:
-        port = f", use_port={free_port()}" if self._way == "Accelerate" else ""
-        return f"notebook_launcher({function}, {args}, num_processes={RANKS}{port})"
+        return f"notebook_launcher({function}, {args}, num_processes={RANKS}{port_argument(self._way)})"
 
 
 def measure_capture(size: int, rounds: int) -> None:
