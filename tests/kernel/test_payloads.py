@@ -172,6 +172,16 @@ IN_A_RANK = {
         "import inspect\n    return inspect.getsource(Shown.method).strip()",
         "def method(self):\n        return 2  # two",
     ),
+    "torch.jit.script, which compiles the text of a cell": (
+        "def doubled(x: torch.Tensor) -> torch.Tensor:\n    return 2 * x",
+        "return torch.jit.script(doubled)(torch.ones(1)).item()",
+        2.0,
+    ),
+    "the reasons that torch.compile gives, with the line of a cell": (
+        "def broken(x):\n    y = x + 1\n    torch._dynamo.graph_break()\n    return y * 2",
+        "reason = torch._dynamo.explain(broken)(torch.ones(1)).break_reasons[0]\n    return reason.user_stack[-1].line",
+        "torch._dynamo.graph_break()",
+    ),
     "typing.get_type_hints of a function": (
         "class Hint: pass\ndef hinted(a: 'Hint') -> int: ...",
         "import typing\n    return typing.get_type_hints(hinted) == {'a': Hint, 'return': int}",

@@ -144,3 +144,19 @@ def test_what_cannot_run_in_this_process_is_refused(notebook: Notebook, argument
     cell = notebook.run(f"notebook_launcher(int, {arguments})")
     assert cell.error == "ConfigurationError"
     assert message in cell.error_text
+
+
+def test_a_function_that_a_rank_defined_and_returns_fails_at_a_line_of_the_launched_cell(notebook: Notebook) -> None:
+    notebook.check("""
+    def make():
+        def fail(number):
+            return number / 0
+        return fail
+    """)
+    number = notebook.value("len(In) - 2")
+    notebook.check("[returned, _] = notebook_launcher(make, num_processes=2)")
+    failed = notebook.run("returned(1)")
+    assert failed.error == "ZeroDivisionError"
+    assert f"In[{number}]" in failed.traceback, failed.traceback
+    assert "return number / 0" in failed.traceback
+    assert notebook.value("__import__('inspect').getsource(returned)").strip().startswith("def fail(number):")

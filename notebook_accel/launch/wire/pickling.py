@@ -30,14 +30,26 @@ OUT_OF_BAND = 32 * 1024
 _Cached = type(functools.lru_cache(len))
 
 
+_CODE_FIELDS = (
+    *("argcount", "posonlyargcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts", "names"),
+    *("varnames", "filename", "name", *(("qualname",) if sys.version_info >= (3, 11) else ()), "firstlineno"),
+    *("linetable", *(("exceptiontable",) if sys.version_info >= (3, 11) else ()), "freevars", "cellvars"),
+)
+"""What `types.CodeType` takes, in its order; each is an attribute of a code object, behind `co_`."""
+
+
 class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Sends two things that cloudpickle leaves out.
+    """Sends three things that cloudpickle leaves out.
 
     These are imported modules of a class of their own, such as `torch.backends` and `torch.backends.cudnn`, which are
-    sent by name; and the globals that only the body of a class in a function reads, such as a decorator of a method.
+    sent by name; the globals that only the body of a class in a function reads, such as a decorator of a method; and
+    the file that code comes from, for which cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a
+    cell finds its text by that file: tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
     """
 
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            return types.CodeType, tuple(getattr(obj, f"co_{field}") for field in _CODE_FIELDS)
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             name = obj.__name__
             if sys.modules.get(name) is obj:

@@ -3,8 +3,10 @@ import io
 import json
 import linecache
 import pickle
+import sys
 import threading
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,38 @@ def test_a_function_may_have_a_class_whose_body_reads_globals(pickler: Any) -> N
     body = "class Box:\n        size = width\n        height = 4\n        area = size * height\n"
     exec(f"def area():\n    {body}    return Box.area", namespace)  # a lock can't be pickled; it isn't read
     assert there(pickler, namespace["area"])() == 12
+
+
+def test_code_keeps_its_file_and_its_lines(pickler: Any) -> None:
+    text = """
+class Model:
+    def forward(self, x):
+        return [each / x for each in range(3)]
+    @property
+    def size(self):
+        return (lambda: 1)()
+def numbers(n):
+    yield from range(n)
+    async def later():
+        def inner(): return n
+        return inner
+"""
+    namespace: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(compile(text, "a cell of a notebook", "exec"), namespace)
+    model = namespace["Model"]
+    sent = model.forward, model.size.fget, namespace["numbers"]
+    arrived = there(pickler, sent)
+    assert all(over_there.__code__ is not here.__code__ for over_there, here in zip(arrived, sent, strict=True))
+
+    def places(*codes: types.CodeType) -> Iterator[tuple[Any, ...]]:
+        for code in codes:
+            yield code.co_name, code.co_filename, code.co_firstlineno, [*code.co_lines()]
+            yield from places(*(each for each in code.co_consts if isinstance(each, types.CodeType)))
+
+    found = [*places(*(each.__code__ for each in arrived))]
+    assert found == [*places(*(each.__code__ for each in sent))]
+    assert {filename for _, filename, *_ in found} == {"a cell of a notebook"}
+    assert len(found) == (6 if sys.version_info >= (3, 12) else 7)  # from 3.12 on, a comprehension has no code of its own
 
 
 # What is large stays out of the stream
