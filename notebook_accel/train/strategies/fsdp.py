@@ -102,7 +102,10 @@ class FullySharded(ShardedStrategy):
                 if not on_meta and one_by_one:
                     self._copy_from_rank_0(module)
                 # Asked anew for each, since copying replaces the parameters that are on the meta device.
-                fully_shard(module, mesh=mesh, **self._arguments(ignored))
+                sharded = fully_shard(module, mesh=mesh, **self._arguments(ignored))
+                if mesh.device_type == "cpu":
+                    # gloo's reduce-scatter adds where it is asked for the average, until torch 2.9.
+                    sharded.set_force_sum_reduction_for_comms(True)
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
         else:
