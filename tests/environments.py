@@ -1,6 +1,6 @@
 """Environments beside the one that runs the tests: other versions of what makes a notebook, all else lent by this one.
 
-`python -m tests.environments colab` makes one if need be, and prints its interpreter's path.
+`python -m tests.environments 6.29` makes one if need be, and prints its interpreter's path.
 """
 
 from __future__ import annotations
@@ -16,32 +16,7 @@ from pathlib import Path
 OLDER: dict[str, tuple[str, ...]] = {  # by their names: what is installed in each, without what that depends on
     "7.3": ("ipykernel==7.3.*",),
     "6.29": ("ipykernel==6.29.*", "nest-asyncio>=1.6"),
-    "colab": (
-        "ipykernel==6.17.1",
-        "ipython==7.34.0",
-        "ipywidgets==7.7.1",
-        "jupyter_client==7.4.9",
-        "matplotlib-inline==0.1.7",
-        "pyzmq==26.2.1",
-        "tornado==6.5.1",
-        "traitlets==5.7.1",
-        "widgetsnbextension==3.6.10",
-        # What these need, and newer ones do not.
-        "backcall==0.2.0",
-        "decorator==5.3.1",
-        "entrypoints==0.4",
-        "ipython-genutils==0.2.0",
-        "nest-asyncio==1.6.0",
-        "pickleshare==0.7.5",
-    ),
 }
-# Kaggle's image starts from Colab's, and brings newer widgets.
-OLDER["kaggle"] = (
-    *(each for each in OLDER["colab"] if not each.startswith(("ipywidgets", "widgetsnbextension"))),
-    "ipywidgets==8.1.5",
-    "jupyterlab_widgets==3.0.13",
-    "widgetsnbextension==4.0.13",
-)
 _ENVIRONMENTS = Path(sys.prefix) / "kernels"
 _BUILT = "built-from"
 

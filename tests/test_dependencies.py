@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import distribution, packages_distributions, requires
 from pathlib import Path
 
 import notebook_accel
 
 PACKAGE = Path(notebook_accel.__file__).parent
+ROOT = Path(__file__).parents[1]
 WITH_IPYKERNEL = {"ipython", "tornado", "traitlets"}
 """Imported where a kernel or a Jupyter server runs: their own packages bring them."""
 IF_THERE = {
@@ -82,3 +83,22 @@ def test_a_launcher_is_imported_without_what_takes_long() -> None:
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     slow = {"torch", "numpy", "IPython", "rich", "click", "yaml", "tqdm", "asyncio", "anywidget", "pynvml", "pandas"}
     assert slow & set(modules) == set()
+
+
+def test_an_extra_that_a_text_or_a_script_names_exists() -> None:
+    """Those that scripts install, and those that documents, examples and messages tell a user to install."""
+    files = [
+        path
+        for folder in ("README.md", "docs", "examples", "scripts", "notebook_accel", "binder", ".ci")
+        for path in ([ROOT / folder] if (ROOT / folder).is_file() else (ROOT / folder).rglob("*"))
+        if path.suffix in ("", ".md", ".ipynb", ".py", ".sh", ".txt") and path.is_file()
+    ]
+    named = {
+        (str(path.relative_to(ROOT)), extra)
+        for path in files
+        for extras in re.findall(r"(?:notebook[-_]accel|[\"' ]\.)\[([a-z][a-z, ]*)\]", path.read_text(encoding="utf-8"))
+        for extra in re.split(r", *", extras)
+    }
+    extras = set(distribution("notebook-accel").metadata.get_all("Provides-Extra"))
+    assert {(path, extra) for path, extra in named if extra not in extras} == set()
+    assert {extra for _, extra in named} == extras

@@ -55,6 +55,12 @@ make() {
     "$python" -m venv "$1"
 }
 
+# The newest interpreter of a version: on the PATH, or pyenv's, which may offer it there without having it chosen.
+find_python() {
+    "python$1" -c 'import sys; print(sys.executable)' 2>/dev/null ||
+        ls -d "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python 2>/dev/null | sort -V | tail -n 1
+}
+
 # An empty environment that is lent all packages of .venv, so that nothing is installed twice. What is missing is to be
 # installed beside them with --no-deps, by its full list: uv would not look for the rest in .venv.
 make_beside() {
@@ -70,9 +76,28 @@ packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("pur
 pip_install() {
     local python=$1/bin/python
     local pip=("$python" -m pip --disable-pip-version-check --quiet install)
-    { has_uv "$python" || "${pip[@]}" --constraint constraints.txt uv; } && "$python" scripts/lib/uv.py "${@:2}" && return
+    { has_uv "$python" || "${pip[@]}" --constraint constraints.txt uv; } && "$python" scripts/lib/uv.py install "${@:2}" && return
     say "WARNING: uv has not installed it, for the reason above; pip does, which takes five times as long"
     "${pip[@]}" --upgrade 'pip>=25.1' && "${pip[@]}" "${@:2}" # older ones know no --group
 }
 
 has_uv() { "$1" -m uv --version >/dev/null 2>&1; }
+
+# offline: no model and no data set is fetched. On some processors TensorFlow tells every process that it uses oneDNN,
+# whatever its log level.
+offline() { export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 TF_CPP_MIN_LOG_LEVEL=2 TF_ENABLE_ONEDNN_OPTS=0; }
+
+# install_released FOLDER ARGUMENTS... What a user gets: no constraints of this project, and nothing that pip's settings
+# cap or replace. torch comes without CUDA where PyTorch's own index can be reached, and otherwise as the index has it;
+# its files are then compiled as they are imported, since most never are.
+install_released() {
+    local -x UV_COMPILE_BYTECODE=0
+    local install=(.venv/bin/python scripts/lib/uv.py --as-published install --python "$1/bin/python" "${@:2}")
+    "${install[@]}" --torch-backend cpu 2>"$1/without-cuda.log" || {
+        say "WARNING: no torch without CUDA is to be had: $(tail -n 1 "$1/without-cuda.log")"
+        "${install[@]}"
+    }
+}
+
+# The first names of a list of requirements, without versions: what is wanted itself, before what that brings along.
+wanted_of() { awk '/^#/ { next } /^$/ { exit } { sub(/[=<>].*/, ""); print }' "$1"; }

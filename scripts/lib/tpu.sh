@@ -19,7 +19,7 @@ install() {
     sed "s/^torch==.*/$(sed -n 's/.*"\(torch==[0-9.]*\);.*/\1/p' pyproject.toml)/" constraints.txt >"$1/constraints.txt"
     say "installing notebook-accel with torch_xla; the first time takes some minutes and 7 GB"
     pip_install "$1" --constraint "$1/constraints.txt" hatchling editables
-    pip_install "$1" --constraint "$1/constraints.txt" --no-build-isolation --editable '.[notebook,tpu]' "${tools[@]}"
+    pip_install "$1" --constraint "$1/constraints.txt" --no-build-isolation --editable '.[tpu]' "${tools[@]}"
 }
 
 ensure .venv-tpu

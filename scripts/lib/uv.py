@@ -1,6 +1,8 @@
 """Installs what pip would, from where pip would, with uv, which downloads side by side and links files from its cache.
 
-    python scripts/lib/uv.py ARGUMENTS...    the arguments of `pip install` that uv has too
+    python scripts/lib/uv.py install ARGUMENTS...    the arguments of `pip install` that uv has too
+    python scripts/lib/uv.py compile ARGUMENTS...    those of `uv pip compile`
+    python scripts/lib/uv.py --as-published …        leaves out the settings that cap or replace versions
 
 uv reads none of pip's settings, so they are handed on to it, as variables or, where it has none, as options. Ends with
 2, before anything is installed, where one of them is set that uv can't be told.
@@ -54,6 +56,11 @@ _WITHOUT_MEANING = {
     "verbose",
 }
 """Settings of pip's that change nothing of what it installs into an environment."""
+_VERSIONS = {
+    *("build-constraint", "constraint", "extra-index-url", "find-links", "no-binary", "no-index", "only-binary", "pre"),
+    "require-hashes",
+}
+"""Settings by which a machine caps or replaces the versions that its index has."""
 
 
 def settings(listed: str) -> dict[str, str]:
@@ -102,26 +109,24 @@ def translated(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def main(*arguments: str) -> int:
+    as_published = arguments[0] == "--as-published"
+    command, *options = arguments[as_published:]
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True)
+    given = settings(listed.stdout)
+    if as_published:
+        given = {name: value for name, value in given.items() if name not in _VERSIONS}
     try:
-        variables, options = translated(settings(listed.stdout))
+        variables, translated_options = translated(given)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        sys.executable,
-        *options,
-        *arguments,
-    ]
+    if command == "install" and "--python" not in options:
+        options = ["--python", sys.executable, *options]
     # What the user has set for uv itself holds.
-    return subprocess.run(command, env={**variables, **os.environ}).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "uv", "pip", command, "--quiet", *translated_options, *options],
+        env={**variables, **os.environ},
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def test_a_function_may_have_a_class_whose_body_reads_globals(pickler: Any) -> N
     assert there(pickler, namespace["area"])() == 12
 
 
+@pytest.mark.smoke
 def test_code_keeps_its_file_and_its_lines(pickler: Any) -> None:
     text = """
 class Model:
@@ -80,7 +81,7 @@ def numbers(n):
     found = [*places(*(each.__code__ for each in arrived))]
     assert found == [*places(*(each.__code__ for each in sent))]
     assert {filename for _, filename, *_ in found} == {"a cell of a notebook"}
-    assert len(found) == (6 if sys.version_info >= (3, 12) else 7)  # from 3.12 on, a comprehension has no code of its own
+    assert len(found) == (6 if sys.version_info >= (3, 12) else 7)  # 3.12 inlines comprehensions
 
 
 # What is large stays out of the stream
