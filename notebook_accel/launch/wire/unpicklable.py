@@ -146,7 +146,8 @@ def _innermost(value: Any, pickler: Callable[[], Any], seen: set[int], depth: in
         elif _fails(step.value, pickler):
             deeper = _innermost(step.value, pickler, seen, depth - 1)
             if deeper is not None:
-                return [step, *deeper]
+                is_own_class = isinstance(step.value, type) and not step.text
+                return [] if is_own_class and not deeper else [step, *deeper]  # the object says more than its class
             leads_back = True
     return None if leads_back else []
 
@@ -255,6 +256,8 @@ def _name(function: Callable[..., Any]) -> str:
 
 def _type(value: Any) -> str:
     kind = type(value)
+    if kind is type:
+        return "class"
     return (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )

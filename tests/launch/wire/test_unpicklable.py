@@ -68,6 +68,23 @@ CULPRITS = {
         """,
         "it uses `box.inner.lock`, a _thread.lock (in train(), <cell> line 7: `return box`).",
     ),
+    "an object whose class can't be sent either": (
+        """
+        Layer = type("Layer", (), {"lock": threading.Lock(), "__module__": "math"})
+        layers = [Layer()]
+        def train():
+            return layers
+        """,
+        "it uses `layers[0]`, a math.Layer (in train(), <cell> line 5: `return layers`).",
+    ),
+    "a class that can't be sent": (
+        """
+        Layer = type("Layer", (), {"lock": threading.Lock(), "__module__": "math"})
+        def train():
+            return Layer()
+        """,
+        "it uses `Layer`, a class (in train(), <cell> line 4: `return Layer()`).",
+    ),
     "an entry of a dict": (
         """
         settings = {"lr": 0.1, "locks": [1, threading.Lock()]}
