@@ -137,12 +137,9 @@ class Accelerator(Stepping, Saving):
             slice_fn_for_dispatch: How rank 0 cuts a batch if it reads for all ranks; see `slice_tensors`.
         """
         config = self.dataloader_config
-        rank, size = self.strategy.data_ranks
         prepared = data.prepare_data_loader(
             data_loader,
             self.device,
-            num_processes=size,
-            process_index=rank,
             split_batches=config.split_batches,
             put_on_device=self._moves_to_device(device_placement),
             rng_types=list(self.rng_types),
@@ -153,6 +150,7 @@ class Accelerator(Stepping, Saving):
             data_seed=config.data_seed,
             non_blocking=config.non_blocking,
             use_stateful_dataloader=config.use_stateful_dataloader,
+            torch_device_mesh=self.strategy.mesh,
         )
         return _remember(self._dataloaders, prepared)
 
@@ -186,7 +184,7 @@ class Accelerator(Stepping, Saving):
             followed,
             self.step_scheduler_with_optimizer,
             self.split_batches,
-            processes=self.strategy.data_ranks[1],
+            processes=self._data_ranks.size,
         )
         return _remember(self._schedulers, prepared)
 

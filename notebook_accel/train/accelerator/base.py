@@ -45,6 +45,8 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_aware import RankAware
+from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.seeds import share_random_states
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.steps.accumulation import Accumulation
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
@@ -113,6 +115,8 @@ class AcceleratorBase(RankAware):
         arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
         arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
         self.state.distributed_type = self.strategy.distributed_type
+        self.state.sharing = self.strategy.sharing
+        share_random_states(self.state.sharing.peers)
         self.gradient_state = GradientState(accumulation)
         self._made_for = self.num_processes
         """The number of ranks that the strategy was chosen for."""
@@ -168,6 +172,10 @@ class AcceleratorBase(RankAware):
     @property
     def local_process_index(self) -> int:
         return self.state.local_process_index
+
+    @property
+    def _data_ranks(self) -> Ranks:
+        return self.state.sharing.data
 
     @property
     def device(self) -> torch.device:

@@ -189,6 +189,7 @@ class Stepping(AcceleratorBase):
         Raises:
             ConfigurationError: The sequences cannot be cut into equal parts.
         """
+        self.gradient_state.has_cut_sequences = True
         return self.strategy.share_sequences(buffers or (), buffer_seq_dims or (), no_restore_buffers or set())
 
     # Collectives
@@ -209,7 +210,7 @@ class Stepping(AcceleratorBase):
             DistributedOperationException: The shapes or types differ; the message lists those of each rank.
             TypeError: A leaf is not a tensor.
         """
-        return collectives.gather_over(tensor, self.strategy.data_group)
+        return collectives.gather_over(tensor, self._data_ranks)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
         """Gathers like `gather`, but drops the samples that were repeated to pad the last batch.
@@ -224,11 +225,18 @@ class Stepping(AcceleratorBase):
         Raises:
             DistributedOperationException: The shapes or types of tensors differ between ranks.
         """
-        return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self.strategy.data_group)
+        return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self._data_ranks)
 
     def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
-        """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`."""
-        return collectives.reduce(tensor, reduction, scale)
+        """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`.
+
+        Ranks that share layers compute the same results, and count once. So do ranks that share sequences, unless the
+        loop over the last prepared loader has used `maybe_context_parallel`, where each computes a part of the result.
+        """
+        sharing = self.state.sharing
+        # Equal results have the same mean and maximum as one of them, and parts have to be in there.
+        has_parts = reduction != "sum" or self.gradient_state.has_cut_sequences
+        return collectives.reduce_over(tensor, reduction, scale, sharing.results if has_parts else sharing.data)
 
     def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
         """Pads tensors along a dimension to the longest of all ranks; see `notebook_accel.pad_across_processes`."""

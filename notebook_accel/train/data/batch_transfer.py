@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import enum
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from notebook_accel.train.ranks.sample_sharing import SampleSharing
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, tree
@@ -44,8 +45,9 @@ class Round:
     is_last: bool = False
 
 
-def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Iterator[Any]:
-    """Sends each rank its part of each round; yields the part of rank 0."""
+def send(rounds: Iterator[Round], set_remainder: Callable[[int], None], sharing: SampleSharing) -> Iterator[Any]:
+    """Sends each rank the part of each round that is its share; yields the part of rank 0."""
+    shares = sharing.shares
     last_descriptions: list[bytes] = []
     while True:
         try:
@@ -68,18 +70,17 @@ def send(rounds: Iterator[Round], set_remainder: Callable[[int], None]) -> Itera
         _broadcast_header(kind, found.remainder, len(parts), described, max(sizes))
         if has_changed:
             last_descriptions = descriptions
-            _scatter([_bytes(each, described) for each in last_descriptions], described, message_device())
+            _scatter([_bytes(each, described) for each in last_descriptions], described, message_device(), shares)
         if max(sizes):
-            _scatter([packing.pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device())
+            _scatter([packing.pack(each, max(sizes)) for each in leaves], max(sizes), _tensor_device(), shares)
         set_remainder(found.remainder)
         yield parts[0]
         if found.is_last:
             return
 
 
-def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
+def receive(set_remainder: Callable[[int], None], sharing: SampleSharing) -> Iterator[Any]:
     """Yields this rank's part of each round."""
-    rank = PartialState().process_index
     description = b""
     while True:
         kind, remainder, parts, described, size = _broadcast_header()
@@ -93,7 +94,7 @@ def receive(set_remainder: Callable[[int], None]) -> Iterator[Any]:
             description = bytes(_scatter(None, described, message_device()).tolist())
         packed = _scatter(None, size, _tensor_device()) if size else None
         set_remainder(remainder)
-        if rank < parts:
+        if sharing.data.rank < parts:
             yield _unpack(description, packed)
         if kind == RoundKind.LAST:
             return
@@ -106,12 +107,14 @@ def _broadcast_header(*numbers: int) -> list[int]:
     return header.tolist()
 
 
-def _scatter(parts: list[torch.Tensor] | None, size: int, device: torch.device) -> torch.Tensor:
-    """Sends each rank its bytes from rank 0, which passes the bytes of all ranks that get any."""
+def _scatter(
+    parts: list[torch.Tensor] | None, size: int, device: torch.device, shares: Sequence[int] = ()
+) -> torch.Tensor:
+    """Sends each rank its bytes from rank 0, which passes the bytes of each share, and the number of each rank's."""
     own = torch.empty(size, dtype=torch.uint8, device=device)
     if parts is not None:
-        nothing = [torch.empty_like(own)] * (dist.get_world_size() - len(parts))
-        parts = [part.to(device) for part in parts] + nothing
+        moved = [part.to(device) for part in parts]
+        parts = [moved[share] if share < len(moved) else torch.empty_like(own) for share in shares]
     dist.scatter(own, parts, 0)
     return own
 

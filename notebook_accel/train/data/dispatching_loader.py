@@ -24,7 +24,6 @@ class DataLoaderDispatcher(PreparedLoader):
 
     Args:
         base_dataloader: The loader; only rank 0 reads from it.
-        num_processes: The number of ranks.
         split_batches: Whether each batch is split into one part for each rank; otherwise, ranks get whole batches.
         even_batches: Whether the last round is padded with the first samples, so that all parts have the same size.
         slice_fn: Slices a batch, instead of `slice_tensors`.
@@ -35,17 +34,18 @@ class DataLoaderDispatcher(PreparedLoader):
         self,
         base_dataloader: DataLoader[Any],
         *,
-        num_processes: int = 1,
         split_batches: bool = False,
         even_batches: bool = True,
         slice_fn: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(base_dataloader, num_processes=num_processes, **options)
+        super().__init__(base_dataloader, **options)
         self.split_batches = split_batches
         self.even_batches = even_batches
         self.slice_fn = slice_fn
         self._round_remainder = UNKNOWN
+
+    _reads_for_others = True
 
     @property
     def _reads(self) -> bool:
@@ -62,8 +62,8 @@ class DataLoaderDispatcher(PreparedLoader):
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         if self._reads:
-            return send(self._rounds(), self._set_round_remainder)
-        return receive(self._set_round_remainder)
+            return send(self._rounds(), self._set_round_remainder, self.sharing)
+        return receive(self._set_round_remainder, self.sharing)
 
     def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder

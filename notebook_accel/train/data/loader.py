@@ -27,8 +27,9 @@ from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.seeds import synchronize_rng_state
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.ranks.sample_sharing import NOT_SHARED, SampleSharing
+from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rng_state
+from notebook_accel.train.tensors import packing, tree
 
 _NO_BATCH = object()
 
@@ -38,7 +39,7 @@ class PreparedLoader(DataLoader[Any]):
 
     Args:
         base_dataloader: The loader; its samplers yield this rank's share.
-        num_processes: The number of ranks that share the samples.
+        sharing: How ranks share the samples.
         total_batch_size: The number of samples in one batch of all ranks together; `None` if it is not fixed.
         device: The device to move batches to; `None`: do not move them.
         non_blocking: Whether copies to the device overlap with computation.
@@ -59,14 +60,16 @@ class PreparedLoader(DataLoader[Any]):
         self,
         base_dataloader: DataLoader[Any],
         *,
-        num_processes: int = 1,
+        sharing: SampleSharing = NOT_SHARED,
         total_batch_size: int | None = None,
         device: torch.device | None = None,
         non_blocking: bool = False,
         rng_types: Iterable[RNGType] = (),
     ) -> None:
         self.base_dataloader = base_dataloader
-        self.num_processes = num_processes
+        self.sharing = sharing
+        self.num_processes = sharing.data.size
+        """The number of ranks that get different samples."""
         self._total_batch_size = total_batch_size
         self.device = device
         self.non_blocking = non_blocking
@@ -127,6 +130,8 @@ class PreparedLoader(DataLoader[Any]):
         current, batches = self._begin_epoch(position)
         if current is _NO_BATCH:
             return
+        if self.sharing.peers.size > 1:
+            batches = self._compared(current, batches)
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
         if transfer is not None and clock is not None:
             transfer = measured.MeasuredTransfer(transfer, clock)
@@ -143,9 +148,32 @@ class PreparedLoader(DataLoader[Any]):
         self._end(current)
         yield current
         device_transfer.finish(self.device)
+        share_random_states(self.sharing.peers, expected=False)
+
+    def _compared(self, current: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches, which must be the same on all ranks that get the same samples.
+
+        What these ranks draw is compared before each, since the user's code may have drawn on some of them only.
+        """
+        peers, checksum = self.sharing.peers, packing.checksum(tree.leaves(current))
+        if self._reads_for_others:
+            share_random_states(peers)  # rank 0 has drawn what reading the first batch needed
+        while True:
+            share_random_states(peers, checksum, expected=False)
+            upcoming = next(batches, _NO_BATCH)
+            if self._reads_for_others:
+                share_random_states(peers)
+            if upcoming is _NO_BATCH:
+                return
+            checksum = packing.checksum(tree.leaves(upcoming))
+            yield upcoming
+
+    _reads_for_others = False
+    """Whether one rank reads the samples of others too."""
 
     def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""
+        share_random_states(self.sharing.peers)
         interrupted, self.progress.interrupted = self.progress.interrupted, None
         if not (interrupted and (self.skipped or self.is_stateful)):
             self._synchronize_order()
@@ -167,7 +195,7 @@ class PreparedLoader(DataLoader[Any]):
     def _synchronize_order(self) -> None:
         """Makes the epoch's order the same on all ranks."""
         self._propagate_epoch()
-        if self.num_processes == 1:
+        if len(self.sharing.shares) == 1:
             return
         for rng_type in self.rng_types:
             if rng_type is RNGType.GENERATOR:

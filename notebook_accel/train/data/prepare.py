@@ -25,13 +25,11 @@ from notebook_accel.train.data.samplers import (
 from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible
 from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.enums import RNGType
+from notebook_accel.train.ranks.sample_sharing import SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-_SHARING_DIMENSIONS = ("tp", "cp", "sp", "pp")
-"""Dimensions of a device mesh along which ranks get the same samples."""
 
 
 def prepare_data_loader(
@@ -81,7 +79,8 @@ def prepare_data_loader(
         )
     if isinstance(dataloader, PreparedLoader):
         return dataloader
-    ranks, rank = _share(num_processes, process_index, torch_device_mesh)
+    sharing = _sharing(num_processes, process_index, torch_device_mesh)
+    ranks, rank, readers = sharing.data.size, sharing.data.rank, len(sharing.shares)
     if put_on_device and device is None:
         device = PartialState().device
     if dispatch_batches is None:
@@ -91,6 +90,7 @@ def prepare_data_loader(
         dataloader,
         batch_size=size if split_batches else None,
         ranks=ranks,
+        readers=readers,
         dispatch=dispatch_batches,
         put_on_device=put_on_device,
         has_slice_fn=slice_fn_for_dispatch is not None,
@@ -100,7 +100,7 @@ def prepare_data_loader(
     if use_seedable_sampler:
         _make_seedable(base, data_seed)
     options: dict[str, Any] = {
-        "num_processes": ranks,
+        "sharing": sharing,
         "total_batch_size": size if size is None or split_batches else size * ranks,
         "device": device if put_on_device else None,
         "non_blocking": non_blocking,
@@ -108,13 +108,14 @@ def prepare_data_loader(
     if non_blocking and put_on_device and device is not None and device.type == "cuda":
         base.pin_memory = True
     types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
-    if ranks == 1:
+    if readers == 1:
         return DataLoaderShard(base, **options)
     how = {"split_batches": split_batches, "even_batches": even_batches}
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
         return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
-    _shard(base, num_processes=ranks, process_index=rank, **how)
+    if ranks > 1:
+        _shard(base, num_processes=ranks, process_index=rank, **how)
     return DataLoaderShard(base, rng_types=types, **options)
 
 
@@ -145,20 +146,13 @@ def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> Dat
     return leave_out(dataloader, 0, num_batches)
 
 
-def _share(num_processes: int | None, process_index: int | None, mesh: DeviceMesh | None) -> tuple[int, int]:
-    """The number of shares of the samples, and the number of this rank's."""
-    if mesh is None:
-        state = PartialState() if num_processes is None or process_index is None else None
-        ranks = num_processes if state is None or num_processes is not None else state.num_processes
-        rank = process_index if state is None or process_index is not None else state.process_index
-        assert ranks is not None
-        assert rank is not None
-        return ranks, rank
-    ranks, rank = 1, 0
-    for name, size, coordinate in zip(mesh.mesh_dim_names or (), mesh.shape, mesh.get_coordinate() or (), strict=True):
-        if name not in _SHARING_DIMENSIONS:
-            ranks, rank = ranks * size, rank * size + coordinate
-    return ranks, rank
+def _sharing(num_processes: int | None, process_index: int | None, mesh: DeviceMesh | None) -> SampleSharing:
+    """How the ranks share the samples."""
+    if num_processes is None or process_index is None:
+        state = PartialState()
+        num_processes = state.num_processes if num_processes is None else num_processes
+        process_index = state.process_index if process_index is None else process_index
+    return SampleSharing.of(mesh, process_index, num_processes)
 
 
 def _check(
@@ -166,6 +160,7 @@ def _check(
     *,
     batch_size: int | None,
     ranks: int,
+    readers: int,
     dispatch: bool,
     put_on_device: bool,
     has_slice_fn: bool,
@@ -177,9 +172,9 @@ def _check(
         raise ConfigurationError(
             "dispatch_batches=True needs put_on_device=True: what rank 0 reads reaches the other ranks on their devices"
         )
-    if dispatch and ranks > 1 and not (dist.is_initialized() and dist.get_world_size() == ranks):
+    if dispatch and readers > 1 and not (dist.is_initialized() and dist.get_world_size() == readers):
         raise ConfigurationError(
-            f"dispatch_batches=True shares the samples among all ranks of the process group, not among {ranks} of "
+            f"dispatch_batches=True shares the samples among all ranks of the process group, not among {readers} of "
             "them: pass dispatch_batches=False"
         )
     if has_slice_fn and not dispatch:

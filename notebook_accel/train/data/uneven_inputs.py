@@ -14,26 +14,28 @@ from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, Prema
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.tensors import tree
 
 _logger = get_logger(__name__)
 
 
-def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: Any = None) -> Any:
+def gather_for_metrics(input_data: Any, use_gather_object: bool = False, ranks: Ranks | None = None) -> Any:
     """Gathers every rank's rows, without those that were repeated to pad the last batch.
 
     Args:
         input_data: A tensor, or a tree of tensors, with one row for each sample of this rank's batch; or any picklable
             object, such as a list with one entry for each sample.
         use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
-        group: The ranks that share the samples; `None` for all ranks.
+        ranks: The ranks that get different samples; `None` for all ranks.
 
     Returns:
         The tree with the rows of all ranks in each tensor; for objects, a list.
     """
+    ranks = ranks or collectives.everyone()
     is_object = use_gather_object or not tree.has_only_tensors(input_data)
     gathered = (
-        collectives.gather_object_over(input_data, group) if is_object else collectives.gather_over(input_data, group)
+        collectives.gather_object_over(input_data, ranks) if is_object else collectives.gather_over(input_data, ranks)
     )
     loader = GradientState().active_dataloader
     if loader is None or not loader.end_of_dataloader or loader.num_processes == 1:

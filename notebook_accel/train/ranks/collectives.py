@@ -15,6 +15,7 @@ import torch
 
 from notebook_accel.errors import ConfigurationError, DistributedOperationException
 from notebook_accel.train.ranks import collective_check, object_collectives
+from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, tree
 
@@ -34,16 +35,15 @@ def gather(tensor: Any) -> Any:
         DistributedOperationException: The shapes or types differ between ranks.
         TypeError: A leaf is not a tensor.
     """
-    return gather_over(tensor, None)
+    return gather_over(tensor, everyone())
 
 
-def gather_over(data: Any, group: Any) -> Any:
-    """`gather` over the ranks of a process group; `None` for all."""
-    state = PartialState()
-    if not state.use_distributed:
+def gather_over(data: Any, ranks: Ranks) -> Any:
+    """`gather` over some of the ranks."""
+    if ranks.size == 1:
         return data
-    state.compare_calls("gather", data, group)
-    return _exchange_checked("gather", data, group, _stack, _gather_one)
+    PartialState().compare_calls("gather", data, ranks.group)
+    return _exchange_checked("gather", data, ranks.group, _stack, _gather_one)
 
 
 def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
@@ -62,12 +62,16 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
         ConfigurationError: There is no such reduction.
         TypeError: A leaf is not a tensor.
     """
+    return reduce_over(tensor, reduction, scale, everyone())
+
+
+def reduce_over(tensor: Any, reduction: str, scale: float, ranks: Ranks) -> Any:
+    """`reduce` over some of the ranks."""
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
-    state = PartialState()
-    if state.use_distributed:
-        state.compare_calls(f"reduce(reduction={reduction!r})", tensor)
-    if reduction == "none" or not state.use_distributed:
+    if ranks.size > 1:
+        PartialState().compare_calls(f"reduce(reduction={reduction!r})", tensor, ranks.group)
+    if reduction == "none" or ranks.size == 1:
         tree.tensors(tensor, "reduce")  # refuses other leaves
         reduced = tree.recursively_apply(torch.Tensor.clone, tensor)
     else:
@@ -76,8 +80,8 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
         def collective(leaf: torch.Tensor, group: Any) -> torch.Tensor:
             return PartialState().exchange.reduce(leaf.detach(), maximum, group)
 
-        reduced = _exchange_checked("reduce", tensor, None, _maximum if maximum else _add, collective)
-    factors = {"sum": scale, "mean": scale / state.num_processes, "max": scale, "none": 1}
+        reduced = _exchange_checked("reduce", tensor, ranks.group, _maximum if maximum else _add, collective)
+    factors = {"sum": scale, "mean": scale / ranks.size, "max": scale, "none": 1}
     factor = factors[reduction]
     return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
 
@@ -115,16 +119,15 @@ def gather_object(object: Any) -> Any:
     Args:
         object: This rank's list, of any length. Its elements can be any objects that can be pickled.
     """
-    return gather_object_over(object, None)
+    return gather_object_over(object, everyone())
 
 
-def gather_object_over(value: Any, group: Any) -> Any:
-    """`gather_object` over the ranks of a process group; `None` for all."""
-    state = PartialState()
-    if not state.use_distributed:
+def gather_object_over(value: Any, ranks: Ranks) -> Any:
+    """`gather_object` over some of the ranks."""
+    if ranks.size == 1:
         return value
-    state.compare_calls("gather_object", group=group)
-    return [element for each in all_objects(value, group) for element in each]
+    PartialState().compare_calls("gather_object", group=ranks.group)
+    return [element for each in all_objects(value, ranks.group) for element in each]
 
 
 def all_objects(value: Any, group: Any = None) -> list[Any]:
@@ -302,6 +305,12 @@ def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
 def _fill(leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return leaf.copy_(value)
+
+
+def everyone() -> Ranks:
+    """All ranks."""
+    state = PartialState()
+    return Ranks(state.process_index, state.num_processes)
 
 
 def _check_rank(rank: int, state: PartialState) -> None:

@@ -40,6 +40,8 @@ class GradientState:
     sync_each_batch: bool
     loop: LoopWatch | None
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
+    has_cut_sequences: bool
+    """Whether ranks have computed with parts of sequences since the last prepared loader began an epoch."""
     _loaders: list[weakref.ref[Any]]
     """Weak, so that a loop that was left early does not keep its loader, and its workers, alive."""
 
@@ -49,6 +51,7 @@ class GradientState:
             state = super().__new__(cls)
             state.sync_gradients = True
             state.loop = None
+            state.has_cut_sequences = False
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
             rank_local.space()[_KEY] = state
@@ -113,6 +116,7 @@ class GradientState:
 
     def _add_dataloader(self, loader: Any) -> None:
         self._loaders.append(weakref.ref(loader))
+        self.has_cut_sequences = False
 
     def _remove_dataloader(self, loader: Any) -> None:
         self._loaders = [reference for reference in self._loaders if reference() not in (loader, None)]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks.sample_sharing import Ranks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,6 +38,11 @@ class RankAware(ABC):
     @abstractmethod
     def wait_for_everyone(self) -> None:
         """Waits until all ranks have reached this call."""
+
+    @property
+    def _data_ranks(self) -> Ranks:
+        """The ranks that get different samples."""
+        return Ranks(self.process_index, self.num_processes)
 
     @property
     def is_main_process(self) -> bool:
@@ -115,7 +121,8 @@ class RankAware(ABC):
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
         """Gives this rank its share of a list, tuple, tensor or data set, or of each of a dict's values.
 
-        If the elements do not divide evenly, earlier ranks get one more. A string goes to every rank as it is.
+        If the elements do not divide evenly, earlier ranks get one more. A string goes to every rank as it is. Ranks
+        that share layers or sequences, under an `Accelerator`, get the same share.
 
         Args:
             inputs: What to divide, along its first dimension; the values of a dict must have the same length.
@@ -125,7 +132,7 @@ class RankAware(ABC):
         Raises:
             ConfigurationError: The inputs cannot be divided, or the values of a dict differ in length.
         """
-        yield share(inputs, self.process_index, self.num_processes, pad=apply_padding)
+        yield share(inputs, self._data_ranks.rank, self._data_ranks.size, pad=apply_padding)
 
 
 def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:

@@ -6,16 +6,21 @@ import importlib.util
 import operator
 import os
 import random
+import warnings
 from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
 
-from notebook_accel import events
+from notebook_accel import events, rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Seeded
 from notebook_accel.train.options.enums import RNGType
-from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.ranks import random_states
+from notebook_accel.train.ranks.collective_check import user_frame
+from notebook_accel.train.ranks.object_collectives import all_gather
+from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.state import AcceleratorState, PartialState
 
 _NUMPY_SEEDS = 2**32
 
@@ -25,7 +30,8 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
 
     Args:
         seed: The seed.
-        device_specific: Whether each rank gets a seed of its own: `seed` plus its number.
+        device_specific: Whether each rank gets a seed of its own: `seed` plus its number. Ranks that an `Accelerator`
+            gives the same samples, since they share layers or sequences, get the same seed.
         deterministic: Whether torch uses deterministic algorithms from now on, and refuses operations that have none.
 
     Raises:
@@ -37,7 +43,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
         raise ConfigurationError(f"set_seed(seed={seed!r}): give a whole number, such as 42") from None
     events.emit(Seeded(seed))
     if device_specific:
-        seed += PartialState().process_index
+        seed += _number_of_share()
     random.seed(seed)
     if importlib.util.find_spec("numpy") is not None:
         import numpy as np
@@ -89,6 +95,52 @@ def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.
         synchronize_rng_state(rng_type, generator)
 
 
+def share_random_states(peers: Ranks, digest: int = 0, *, expected: bool = True) -> None:
+    """Makes ranks that get the same samples draw the same random numbers from here on; all of them call it.
+
+    Args:
+        peers: These ranks.
+        digest: A checksum of the samples that this rank has read last.
+        expected: Whether the states may differ; otherwise, the first time that they do, there is a warning.
+
+    Raises:
+        ConfigurationError: The samples differ.
+    """
+    if peers.size == 1:
+        return
+    device = PartialState().device
+    own = torch.tensor([random_states.digest(device), digest], device=message_device())
+    every = own.new_empty(peers.size * 2)
+    all_gather(every, own, group=peers.group)
+    states, samples = (set(column) for column in every.view(-1, 2).T.tolist())
+    if len(samples) > 1:
+        raise ConfigurationError(
+            "ranks that share layers or sequences need the same samples, but have read different ones: something that "
+            "chooses or changes the samples draws from a generator that is seeded differently on these ranks, or "
+            "depends on the rank. Seed it with the same number on all of them"
+        )
+    if len(states) == 1:
+        return
+    if not expected:
+        _warn_of_different_draws()
+    random_states.restore(
+        PartialState().exchange.all_gather_objects(random_states.capture(device), peers.group)[0], device
+    )
+
+
+def _warn_of_different_draws() -> None:
+    frame = user_frame()
+    warnings.warn_explicit(
+        "ranks that share layers or sequences have to draw the same random numbers, but one has drawn others than its "
+        "peers since the last batch. If the model has drawn some too, such as for dropout, the result of this step is "
+        "wrong. Draw on all ranks, or from a generator of your own. From here on, all have the first rank's states",
+        UserWarning,
+        "<unknown>" if frame is None else frame.f_code.co_filename,
+        0 if frame is None else frame.f_lineno,
+        registry=rank_local.space().setdefault(f"{__name__}.warned", {}),
+    )
+
+
 def number_of_first(number: int) -> int:
     """Returns the number that rank 0 has passed; every rank has to call it."""
     return int(_from_first(torch.tensor([number])).item())
@@ -97,6 +149,12 @@ def number_of_first(number: int) -> int:
 def message_device() -> torch.device:
     """The device for small messages between ranks: the CPU, if the group has a backend for it."""
     return torch.device("cpu") if "cpu:" in dist.get_backend_config() else PartialState().device
+
+
+def _number_of_share() -> int:
+    """The number of this rank's share of the samples, as far as it is known."""
+    partial, whole = PartialState(), AcceleratorState.settled()
+    return whole.sharing.data.rank if whole is not None and whole.partial is partial else partial.process_index
 
 
 def _on_xla() -> bool:

@@ -19,6 +19,7 @@ from notebook_accel.train.ranks import collective_check, environment, process_gr
 from notebook_accel.train.ranks.collective_backends import CollectiveBackend
 from notebook_accel.train.ranks.membership import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
+from notebook_accel.train.ranks.sample_sharing import Ranks, SampleSharing
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"
@@ -170,6 +171,8 @@ class AcceleratorState(RankAware):
     parallelism_config: ParallelismConfig | None
     distributed_type: DistributedType
     """That of `PartialState`, until an `Accelerator` has chosen a strategy, such as FSDP."""
+    sharing: SampleSharing
+    """How ranks share the samples: each gets different ones, until an `Accelerator` has chosen a strategy."""
 
     def __new__(
         cls,
@@ -208,6 +211,7 @@ class AcceleratorState(RankAware):
             state.torch_tp_plugin = torch_tp_plugin
             state.parallelism_config = parallelism_config
             state.distributed_type = partial.distributed_type
+            state.sharing = SampleSharing.of(None, partial.process_index, partial.num_processes)
             rank_local.space()[_WHOLE] = state
         else:
             state._refuse_conflict(given)
@@ -271,6 +275,10 @@ class AcceleratorState(RankAware):
     @property
     def local_process_index(self) -> int:
         return self.partial.local_process_index
+
+    @property
+    def _data_ranks(self) -> Ranks:
+        return self.sharing.data
 
     @property
     def deepspeed_plugin(self) -> None:

@@ -102,7 +102,7 @@ class FirstBackward:
 
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
-        self._ranks = strategy.data_ranks[1]
+        self._ranks = strategy.sharing.data.size
         if self._ranks > 1:
             _unprepared_step.watch(self._ranks)
         self._unused: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()

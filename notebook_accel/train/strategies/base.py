@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +18,7 @@ from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, TorchTensorParallelPlugin
+from notebook_accel.train.ranks.sample_sharing import SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
@@ -58,15 +60,14 @@ class Strategy(ABC):
     def distributed_type(self) -> DistributedType:
         """The value of `accelerator.distributed_type`."""
 
-    @property
-    def data_ranks(self) -> tuple[int, int]:
-        """The data-parallel rank and size: the number of this rank's share of the samples, and the number of shares."""
-        return self.state.process_index, self.state.num_processes
+    @cached_property
+    def sharing(self) -> SampleSharing:
+        """How the ranks share the samples, as follows from the mesh; all ranks ask for it together the first time."""
+        mesh = self.mesh if self.state.use_distributed else None
+        return SampleSharing.of(mesh, self.state.process_index, self.state.num_processes)
 
-    @property
-    def data_group(self) -> Any:
-        """The data-parallel process group, whose ranks get different samples; `None` for all ranks."""
-        return None
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "sharing"}  # it has other ranks there
 
     # Preparing
 

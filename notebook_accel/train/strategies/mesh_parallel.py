@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
@@ -43,21 +42,10 @@ class MeshParallel(FullySharded):
         super().__init__(state, replace(settings, fsdp=plugin))
         names = self.mesh.mesh_dim_names or ()
         self._has_shards = "dp_shard" in names or "cp" in names
-        self._data_mesh = part(self.mesh, "dp") if "dp_shard" in names or "dp_replicate" in names else None
-        # Each rank on its own, where all get the same samples.
-        self._own_group = dist.new_subgroups(1)[0] if self._data_mesh is None else None  # type: ignore[no-untyped-call]
 
     @property
     def distributed_type(self) -> DistributedType:
         return DistributedType.FSDP if self._has_shards else self.state.distributed_type
-
-    @property
-    def data_ranks(self) -> tuple[int, int]:
-        return (0, 1) if self._data_mesh is None else (self._data_mesh.get_local_rank(), self._data_mesh.size())
-
-    @property
-    def data_group(self) -> Any:
-        return self._own_group if self._data_mesh is None else self._data_mesh.get_group()
 
     def _mesh(self) -> DeviceMesh:
         mesh = self.config.get_device_mesh(self.state.device.type)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
@@ -50,14 +49,6 @@ class TensorParallel(ShardedStrategy):
     @property
     def distributed_type(self) -> DistributedType:
         return DistributedType.TP
-
-    @property
-    def data_ranks(self) -> tuple[int, int]:
-        return self.mesh.get_local_rank("dp"), self.mesh["dp"].size()
-
-    @property
-    def data_group(self) -> Any:
-        return self.mesh.get_group("dp")
 
     def _mesh(self) -> DeviceMesh:
         size, tp_size = self.state.num_processes, self.plugin.tp_size

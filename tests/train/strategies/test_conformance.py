@@ -173,7 +173,7 @@ def shared_data() -> Any:
     loader = torch.utils.data.DataLoader(torch.arange(7), batch_size=2)
     model, loader = accelerator.prepare(Net(), loader)
     seen = [accelerator.gather_for_metrics(batch).tolist() for batch in loader]
-    accelerator.backward(model(torch.ones(2, 4) * (1 + accelerator.strategy.data_ranks[0])).sum())
+    accelerator.backward(model(torch.ones(2, 4) * (1 + accelerator.state.sharing.data.rank)).sum())
     norm = accelerator.clip_grad_norm_(model.parameters(), 1.0).item()
     return seen, accelerator.gather(torch.tensor(accelerator.process_index)).tolist(), norm
 
