@@ -12,6 +12,7 @@ xla.py              ─ TPUs
 What they share:
 
 wrapping.py         ─ which layers FSDP shards
+clipping.py         ─ limits gradients, wherever they are
 layer_plans.py      ─ how tensor parallelism splits each layer
 parameters.py       ─ for strategies that replace parameters
 sharded_states.py   ─ the base of strategies that shard weights

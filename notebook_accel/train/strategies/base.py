@@ -18,8 +18,9 @@ from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, TorchTensorParallelPlugin
-from notebook_accel.train.ranks.sample_sharing import SampleSharing
+from notebook_accel.train.ranks.sample_sharing import ALONE, Ranks, SampleSharing
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.strategies import clipping
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -123,11 +124,16 @@ class Strategy(ABC):
 
     def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
         """Scales gradients so that their norm over all ranks is at most `max_norm`; returns the norm before."""
-        return nn.utils.clip_grad_norm_(parameters, max_norm, norm_type=norm_type)
+        return clipping.clip_norm(parameters, max_norm, norm_type, self._unaveraged)
 
     def clip_grad_value_(self, parameters: Iterable[torch.Tensor], clip_value: float) -> None:
         """Limits each element of the gradients to ±`clip_value`."""
-        nn.utils.clip_grad_value_(parameters, clip_value)
+        clipping.clip_value(parameters, clip_value)
+
+    @property
+    def _unaveraged(self) -> Ranks:
+        """The ranks that have gradients of their own for parameters that are not sharded."""
+        return ALONE
 
     @abstractmethod
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:

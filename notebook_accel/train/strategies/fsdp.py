@@ -26,7 +26,6 @@ from notebook_accel.train.strategies.parameters import (
     optimizers_following,
 )
 from notebook_accel.train.strategies.sharded_states import ShardedStrategy
-from notebook_accel.train.tensors.shards import whole
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
@@ -179,9 +178,6 @@ class FullySharded(ShardedStrategy):
 
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, FSDPModule)
-
-    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-        return whole(super().clip_grad_norm_(parameters, max_norm, norm_type))
 
     # Saving
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +21,6 @@ from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import context_parallel, layer_plans
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.strategies.fsdp import FullySharded
-from notebook_accel.train.tensors.shards import whole
 
 
 class MeshParallel(FullySharded):
@@ -40,8 +38,6 @@ class MeshParallel(FullySharded):
                 "shard: leave it out, and set dp_replicate_size and dp_shard_size"
             )
         super().__init__(state, replace(settings, fsdp=plugin))
-        names = self.mesh.mesh_dim_names or ()
-        self._has_shards = "dp_shard" in names or "cp" in names
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -51,6 +47,10 @@ class MeshParallel(FullySharded):
         mesh = self.config.get_device_mesh(self.state.device.type)
         assert mesh is not None
         return mesh
+
+    @property
+    def _has_shards(self) -> bool:
+        return not {"dp_shard", "cp"}.isdisjoint(self.mesh.mesh_dim_names or ())
 
     @property
     def _shard_mesh(self) -> DeviceMesh | None:
@@ -83,19 +83,6 @@ class MeshParallel(FullySharded):
 
     def is_prepared(self, model: nn.Module) -> bool:
         return super().is_prepared(model) if self._has_shards else _is_split(model)
-
-    def clip_grad_norm_(self, parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float) -> torch.Tensor:
-        # torch's function requires all gradients on one mesh, but those of layers outside the plan are on another.
-        by_mesh: dict[Any, list[torch.Tensor]] = {}
-        for parameter in parameters:
-            if parameter.grad is not None:
-                by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
-        gradients = [[each.grad for each in held if each.grad is not None] for held in by_mesh.values()]
-        norms = [whole(nn.utils.get_total_norm(each, norm_type)) for each in gradients]
-        total = torch.linalg.vector_norm(torch.stack(norms), norm_type) if norms else torch.tensor(0.0)
-        for held in by_mesh.values():
-            nn.utils.clip_grads_with_norm_(held, max_norm, total)
-        return total
 
 
 def _is_split(model: nn.Module) -> bool:

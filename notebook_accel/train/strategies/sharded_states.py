@@ -11,6 +11,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import FSDPModule
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.strategies.base import StateDict, Strategy
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ class ShardedStrategy(Strategy):
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
         if isinstance(model, FSDPModule):
             model.set_requires_gradient_sync(enabled)
+
+    @property
+    def _unaveraged(self) -> Ranks:
+        return self.sharing.results
 
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         raise ConfigurationError(
