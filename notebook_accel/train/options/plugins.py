@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -298,5 +298,6 @@ class TorchTensorParallelPlugin:
     """How many ranks share each layer; the number of all ranks must be a multiple of it."""
     torch_device_mesh: DeviceMesh | None = None
     """A mesh with a dimension `tp`, and `dp` if there are more ranks; `None` to create one."""
-    plan: dict[str, ParallelStyle] | None = None
-    """The plan for `parallelize_module`: how to split each submodule."""
+    plan: Mapping[str, ParallelStyle | str] | None = None
+    """How to split each submodule, by name or pattern: a `ParallelStyle` of torch, or its name in transformers' plans,
+    such as `colwise`."""

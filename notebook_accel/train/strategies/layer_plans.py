@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from torch.nn.utils.parametrize import is_parametrized
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
@@ -34,29 +35,40 @@ def of(model: nn.Module, given: Mapping[str, Any] | None) -> dict[str, ParallelS
     Raises:
         ConfigurationError: There is no plan, or it does not fit the model.
     """
-    names = [name for name, _ in model.named_modules()]
-    if given:
-        check(names, given)
-        return {pattern: _style(pattern, style) for pattern, style in given.items()}
     own = getattr(model, "_tp_plan", None) or {}
-    found = {name: _style(name, style) for name, style in own.items() if fnmatch.filter(names, name)}
-    if not found:
+    chosen = {
+        pattern: style for pattern, style in (given or own).items() if _check(model, pattern, required=bool(given))
+    }
+    if not chosen:
         raise ConfigurationError(
             f"tensor parallelism needs a plan, and {type(model).__name__} has none (_tp_plan): pass "
             "tp_handler=TorchTensorParallelConfig(plan={'layers.*.up': 'colwise', 'layers.*.down': 'rowwise'}), with "
             "the names of the model's submodules"
         )
-    return found
+    return {pattern: _style(pattern, style) for pattern, style in chosen.items()}
 
 
-def check(names: Sequence[str], plan: Iterable[str]) -> None:
-    """Raises a `ConfigurationError` if the plan names a submodule that is not among `names`."""
-    for pattern in plan:
-        if not fnmatch.filter(names, pattern):
-            raise ConfigurationError(
-                f"the tensor parallel plan names {pattern!r}, but the model has no such submodule; it has "
-                f"{', '.join(name for name in names if name)}"
-            )
+def _check(model: nn.Module, pattern: str, *, required: bool) -> bool:
+    """Whether the model has a submodule that a plan names.
+
+    Raises:
+        ConfigurationError: It has none, but the name is required; or it is one that can't be split.
+    """
+    modules = dict(model.named_modules())
+    names = fnmatch.filter(modules, pattern)
+    if required and not names:
+        raise ConfigurationError(
+            f"the tensor parallel plan names {pattern!r}, but the model has no such submodule; it has "
+            f"{', '.join(name for name in modules if name)}"
+        )
+    normed = next((name for name in names if is_parametrized(modules[name])), None)
+    if normed is not None:
+        raise ConfigurationError(
+            f"the tensor parallel plan names {normed!r}, whose weights are computed from others "
+            "(torch.nn.utils.parametrizations, such as weight_norm), and can't be split: leave it out of the plan, or "
+            "call torch.nn.utils.parametrize.remove_parametrizations before prepare"
+        )
+    return bool(names)
 
 
 def _style(pattern: str, style: ParallelStyle | str) -> ParallelStyle:

@@ -88,6 +88,9 @@ STRATEGIES: dict[str, Callable[[], dict[str, Any]]] = {
     "compiled by block": lambda: by_block(),
     "fsdp, compiled by block": lambda: {**by_block(), **fsdp(**BLOCKS)},
     "tensor parallel": tensor_parallel,
+    "tensor parallel, by names": lambda: {
+        "torch_tp_plugin": TorchTensorParallelPlugin(tp_size=2, plan={"*.*.up": "colwise", "*.*.down": "rowwise"})
+    },
 }
 """By name, what makes the arguments of an Accelerator."""
 
@@ -105,6 +108,7 @@ def trained(strategy: str, clip: bool) -> dict[str, Any]:
     for _ in range(2):
         with accelerator.accumulate(model):
             accelerator.backward(model(inputs).square().mean())
+            accelerator.clip_grad_value_(model.parameters(), 0.3 if clip else 1e9)
             norms.append(accelerator.clip_grad_norm_(model.parameters(), 0.5 if clip else 1e9).item())
             prepared.step()
             prepared.zero_grad()
@@ -125,7 +129,7 @@ def alone() -> Cases:
     return Cases({clip: (trained, "plain", clip) for clip in (False, True)}, size=1)
 
 
-SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if (name, size) != ("tensor parallel", 1)]
+SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if size > 1 or not name.startswith("tensor parallel")]
 """One rank has nobody to share layers with."""
 
 
@@ -238,7 +242,7 @@ def low_precision(strategy: str) -> list[str]:
     return [str(each) for each in (outputs.dtype, *kept)]
 
 
-IN_BF16 = [name for name in STRATEGIES if name != "tensor parallel"]
+IN_BF16 = [name for name in STRATEGIES if not name.startswith("tensor parallel")]
 
 
 POLICIES: dict[str, Any] = {
@@ -259,7 +263,14 @@ def outputs_of(policy: str) -> str:
 @pytest.fixture(scope="module")
 def in_bf16() -> Cases:
     policies = {("policy", name): (outputs_of, name) for name in POLICIES}
-    return Cases({"averaged": (averaged,), **{name: (low_precision, name) for name in IN_BF16}, **policies})
+    return Cases(
+        {
+            "averaged": (averaged,),
+            **{("clipped", averaged): (clipped_beside_others, averaged) for averaged in (False, True)},
+            **{name: (low_precision, name) for name in IN_BF16},
+            **policies,
+        }
+    )
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -284,6 +295,38 @@ def averaged() -> float:
 
 def test_gradients_of_shards_add_up_in_float32_under_bf16(in_bf16: Cases) -> None:
     assert in_bf16["averaged"] == [0.5 + 2.0**-11] * 2
+
+
+def clipped_beside_others(averaged: bool) -> tuple[float, float, float]:
+    """The norm of gradients of which this rank's own are a part, what it should be, and what it has become."""
+    from torch.distributed.tensor import DTensor
+
+    accelerator = Accelerator(**fsdp(ignored_modules="head"))
+    model = accelerator.prepare(Net())
+    accelerator.backward(model(torch.full((2, 4), 3.0 + accelerator.process_index)).sum())
+    if averaged:
+        for parameter in model.head.parameters():
+            parameter.grad = accelerator.reduce(parameter.grad, "mean")
+
+    def squares() -> float:
+        own, shared = torch.tensor(0.0), 0.0
+        for each in (parameter.grad for parameter in model.parameters()):
+            if isinstance(each, DTensor):
+                shared += each.full_tensor().square().sum().item()
+            else:
+                own += each.square().sum()
+        return shared + (own if averaged else accelerator.reduce(own)).item()
+
+    before = squares()
+    norm = accelerator.clip_grad_norm_(model.parameters(), 0.5).item()
+    return norm, before**0.5, squares() ** 0.5
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_all_ranks_scale_by_one_factor_beside_gradients_of_their_own(averaged: bool, in_bf16: Cases) -> None:
+    first, second = in_bf16["clipped", averaged]
+    assert first == pytest.approx((first[1], first[1], 0.5))
+    assert second == pytest.approx(first)
 
 
 def on_rank_0_only(tied: bool) -> tuple[float, int]:
@@ -408,6 +451,12 @@ def stepped_before() -> None:
     Accelerator(**fsdp()).prepare(net, optimizer)
 
 
+def normed_layers() -> None:
+    net = Net()
+    nn.utils.parametrizations.weight_norm(net.blocks[0].up)
+    Accelerator(**tensor_parallel()).prepare(net)
+
+
 def joined() -> None:
     accelerator = Accelerator(**fsdp())
     with accelerator.join_uneven_inputs([accelerator.prepare(Net())]):
@@ -426,6 +475,7 @@ UNSHARDABLE: dict[str, Any] = {
     "the model has no layer of class Blok": (prepared, fsdp, {"transformer_cls_names_to_wrap": ["Blok"]}),
     "auto_wrap_policy chooses none": (prepared, fsdp, {"activation_checkpointing": True}),
     "'bloks'": (prepared, tensor_parallel, {"up": "bloks"}),
+    "'blocks.0.up', whose weights are computed from others": (normed_layers,),
     "already made a step can't be sharded": (stepped_before,),
     "join_uneven_inputs does not work": (joined,),
 }
