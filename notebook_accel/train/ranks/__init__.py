@@ -2,8 +2,7 @@
 
 state.py                ─ `PartialState` and `AcceleratorState`; start reading here
 environment.py          ─ the environment variables of a rank
-process_group.py        ─ how a process becomes a rank
-membership.py           ─ what it then has: a device, a backend, and its numbers
+process_group.py        ─ how a process becomes a rank, and what it then has
 rejoining.py            ─ how persistent ranks join again after an interrupt
 xla_group.py            ─ all of this with torch_xla
 rank_aware.py           ─ runs code on some ranks only, or on one rank first

@@ -1,7 +1,8 @@
-"""How a process becomes a rank: it selects its device and joins the process group."""
+"""How a process becomes a rank: it selects its device, joins the process group, and knows its numbers there."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,20 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import ACCELERATORS
 from notebook_accel.store_barrier import await_all
 from notebook_accel.train.ranks.environment import Environment
-from notebook_accel.train.ranks.membership import Membership
+
+
+@dataclass(frozen=True)
+class Membership:
+    """This rank's device and its membership in the process group."""
+
+    device: torch.device
+    backend: str | None
+    """`gloo`, `nccl` or `xla`; `None` for a single rank without a group."""
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+    debug: bool
 
 
 def join(environment: Environment, cpu: bool, options: dict[str, Any]) -> Membership:
@@ -48,7 +62,7 @@ def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Mem
         )
     from notebook_accel.train.ranks import xla_group
 
-    return xla_group.membership(environment.debug)
+    return Membership(xla_group.device(), "xla", *xla_group.numbers(), environment.debug)
 
 
 def init_group_of_one(device: torch.device) -> None:

@@ -17,7 +17,7 @@ from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorP
 from notebook_accel.train.ranks import collective_backends as exchange
 from notebook_accel.train.ranks import collective_check, environment, process_group
 from notebook_accel.train.ranks.collective_backends import CollectiveBackend
-from notebook_accel.train.ranks.membership import Membership
+from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.sample_sharing import Ranks, SampleSharing
 

@@ -1,4 +1,4 @@
-"""torch_xla for a rank: its membership, its collectives, moving data to the device, and running the pending graph.
+"""torch_xla for a rank: its device and number, collectives, moving data to the device, and running the pending graph.
 
 XLA tensors are lazy: operations are recorded in a graph, and `sync` compiles it (once for each shape of graph) and runs
 it. Imported only where a launch has chosen a TPU, so torch_xla is optional.
@@ -18,20 +18,21 @@ from torch import nn
 from torch.optim import Optimizer
 from torch_xla.distributed.parallel_loader import ParallelLoader
 
-from notebook_accel.train.ranks.membership import Membership
-
 AXIS = "data"
 """The one axis of the mesh of SPMD."""
 
 
-def membership(debug: bool) -> Membership:
-    """This rank's membership by torch_xla's numbers; `torch.distributed` counts processes, and ranks may be threads."""
-    device = torch_xla.device()
+def device() -> torch.device:
+    """This rank's device."""
+    found: torch.device = torch_xla.device()
+    return found
+
+
+def numbers() -> tuple[int, int, int, int]:
+    """The rank and local rank, and how many there are. Not those of `torch.distributed`, since ranks may be threads."""
     if xr.is_spmd():
-        return Membership(device, "xla", 0, 0, 1, 1, debug)
-    return Membership(
-        device, "xla", xr.global_ordinal(), xr.local_ordinal(), xr.world_size(), xr.local_device_count(), debug
-    )
+        return 0, 0, 1, 1
+    return xr.global_ordinal(), xr.local_ordinal(), xr.world_size(), xr.local_device_count()
 
 
 def sync() -> None:
