@@ -107,22 +107,13 @@ def _describe_leaves(data: Any, sizes: bool) -> dict[str, str]:
             return
 
         def child(key: Any, each: Any) -> Any:
-            visit(f"{path}{_step(value, key)}", each)
+            visit(f"{path}{tree.step(value, key)}", each)
             return each
 
         tree.with_children(value, child)
 
     visit("", data)
     return found
-
-
-def _step(node: Any, key: Any) -> str:
-    """How Python code gets from a node to one of its children."""
-    if tree.is_namedtuple(node):
-        return f".{node._fields[key]}"
-    if dataclasses.is_dataclass(node) and not isinstance(node, Mapping):
-        return f".{key}"
-    return f"[{key!r}]"
 
 
 def _differences(calls: Mapping[int, Call]) -> list[str]:
