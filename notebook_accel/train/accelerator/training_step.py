@@ -101,6 +101,7 @@ class Stepping(AcceleratorBase):
             optimizers = [each.optimizer for each in self._optimizers]
             if not self._first_backward.check(loss, self._models, optimizers, self._dataloaders):
                 self._first_backward = None
+        self.gradient_state.is_used = True
         steps = self.gradient_state.num_steps
         if steps != 1:
             loss = loss / steps

@@ -68,6 +68,10 @@ class DataLoaderDispatcher(PreparedLoader):
             return send(self._rounds(), self._set_round_remainder)
         return receive(self._set_round_remainder)
 
+    @property
+    def rows(self) -> int | None:
+        return rows.count(self._batch)
+
     def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder
 

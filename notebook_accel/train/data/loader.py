@@ -26,9 +26,9 @@ from notebook_accel.train.data.sharding import UNKNOWN
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
-from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
 from notebook_accel.train.ranks.seeds import synchronize_rng_state
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import rows
 
 _NO_BATCH = object()
 
@@ -79,6 +79,12 @@ class PreparedLoader(DataLoader[Any]):
         """The number of ranks where it was prepared."""
         self._base_state: dict[str, Any] | None = None
         """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
+        self._active: ActiveLoader | None = None
+        self._batch: Any = _NO_BATCH
+        """The current batch."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_active": None, "_batch": _NO_BATCH}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -90,6 +96,9 @@ class PreparedLoader(DataLoader[Any]):
             )
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        return self._iterate(GradientState().deliveries)  # read here, rather than when the first batch is requested
+
+    def _iterate(self, opened: int) -> Generator[Any, None, None]:
         position = self.progress.position
         if position is not None and position.passes:
             position.passes -= 1
@@ -102,7 +111,7 @@ class PreparedLoader(DataLoader[Any]):
         self.progress.done = 0 if position is None else position.skipped
         self.skipped += skipped
         state = GradientState()
-        state._add_dataloader(self)
+        self._active = state._add_dataloader(self, opened)
         try:
             batches = self._measured_epoch(position)
             yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
@@ -110,6 +119,8 @@ class PreparedLoader(DataLoader[Any]):
             self.progress.finish()
         finally:
             state._remove_dataloader(self)
+            self._active = None
+            self._batch = _NO_BATCH
             self.skipped -= skipped
 
     def _measured_epoch(self, position: Position | None) -> Iterator[Any]:
@@ -117,9 +128,9 @@ class PreparedLoader(DataLoader[Any]):
         clock = step_clock.current()
         if clock is None:
             return self._epoch(position, None)
-        rows = (self._total_batch_size or 0) // self.num_processes
+        size = (self._total_batch_size or 0) // self.num_processes
         workers = int(getattr(self.base_dataloader, "num_workers", 0))
-        return measured.batches(clock, LoaderFacts(rows, workers), self._epoch(position, clock))
+        return measured.batches(clock, LoaderFacts(size, workers), self._epoch(position, clock))
 
     def _epoch(self, position: Position | None, clock: StepClock | None) -> Iterator[Any]:
         if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
@@ -132,17 +143,31 @@ class PreparedLoader(DataLoader[Any]):
             transfer = measured.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:
-                yield current
+                yield self._deliver(current)
                 current = upcoming
         else:
             current = transfer.deliver(transfer.load(current))
             for upcoming in batches:
                 loaded = transfer.load(upcoming)  # the device still computes on the batch before the current one
-                yield current
+                yield self._deliver(current)
                 current = transfer.deliver(loaded)
         self._end(current)
-        yield current
+        yield self._deliver(current)
         device_transfer.finish(self.device)
+
+    def _deliver(self, batch: Any) -> Any:
+        self._batch = batch
+        if self._active is not None:
+            self._active.deliver()
+        return batch
+
+    @property
+    def rows(self) -> int | None:
+        """The number of samples in this rank's current batch, repetitions included; `None` if it is unknown."""
+        is_full = not self.end_of_dataloader or self.remainder > 0
+        if is_full and self._total_batch_size is not None:
+            return self._total_batch_size // self.num_processes
+        return rows.count(self._batch)
 
     def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""
@@ -206,7 +231,12 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = True
         found: int = getattr(self._shard, "remainder", UNKNOWN)
         if found != UNKNOWN:
-            self.remainder = found * tree.find_batch_size(last) if found and self._has_premade_batches else found
+            self.remainder = self._rows_of(found, last) if found and self._has_premade_batches else found
+
+    @staticmethod
+    def _rows_of(batches: int, one: Any) -> int:
+        each = rows.count(one)
+        return UNKNOWN if each is None else batches * each
 
     @property
     def _shard(self) -> Any:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data import metric_objects
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors import rows, tree
+from notebook_accel.train.tensors.rows import Reading
 
 _logger = get_logger(__name__)
 
@@ -23,30 +27,62 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, group: 
     """Gathers every rank's rows, without those that were repeated to pad the last batch.
 
     Args:
-        input_data: A tensor, or a tree of tensors, with one row for each sample of this rank's batch; or any picklable
-            object, such as a list with one entry for each sample.
-        use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
+        input_data: A tensor, an array, or a list or tuple, with an entry for each sample of this rank's batch; or a
+            tree of these. Values without an entry for each sample must be tensors without dimensions.
+        use_gather_object: Whether the entries are gathered as objects, so that the shapes of tensors may differ. The
+            entries of a list may then be anything, and tensors become lists.
         group: The ranks that share the samples; `None` for all ranks.
 
     Returns:
-        The tree with the rows of all ranks in each tensor; for objects, a list.
+        The same tree, with the rows of all ranks in each tensor, array, or list.
+
+    Raises:
+        ConfigurationError: Something can't be gathered, or hasn't an entry for each sample of the last batch.
+        DistributedOperationException: The shapes, the types, or the structures differ between ranks.
     """
-    is_object = use_gather_object or not tree.has_only_tensors(input_data)
-    gathered = (
-        collectives.gather_object_over(input_data, group) if is_object else collectives.gather_over(input_data, group)
-    )
-    loader = GradientState().active_dataloader
-    if loader is None or not loader.end_of_dataloader or loader.num_processes == 1:
-        return gathered
-    remainder: int = loader.remainder
-    if remainder == UNKNOWN:
+    if not PartialState().use_distributed:
+        return input_data
+    state = GradientState()
+    state.is_used = True
+    loaders = [loader for loader in state.loaders_in_use if loader.num_processes > 1]
+    if not use_gather_object and tree.has_only_tensors(input_data):
+        reading = Reading()  # as in `gather`, a list of tensors groups them
+        gathered = collectives.gather_over(input_data, group)
+    else:
+        reading = metric_objects.reading(input_data, loaders[-1].rows if loaders else None, use_gather_object)
+        gathered = metric_objects.gather(input_data, reading, group)
+    return _without_repetitions(input_data, gathered, reading, loaders)
+
+
+def _without_repetitions(own: Any, gathered: Any, reading: Reading, loaders: Sequence[Any]) -> Any:
+    """What was gathered, without the rows that the last batches of loaders repeat."""
+    ended = [loader for loader in loaders if loader.end_of_dataloader and loader.remainder]
+    if any(loader.remainder == UNKNOWN for loader in ended):
         _logger.warning(
-            "The last batch may contain repeated samples; their number is not known, since the dataset has no length. "
-            "gather_for_metrics has returned them too; to avoid them, pass drop_last=True to the DataLoader."
+            "The last batch may contain repeated samples, but their number isn't known, so gather_for_metrics has "
+            "returned them too. To avoid them, pass drop_last=True to the DataLoader."
         )
-    if remainder <= 0:
+    cut = [loader for loader in ended if loader.remainder > 0]
+    columns = list(reading.columns(own))
+    if not cut or not columns:
         return gathered
-    return gathered[:remainder] if is_object else tree.slice_tensors(gathered, slice(remainder))
+    fitting = [loader for loader in cut if loader.rows in (None, len(columns[0][1]))]
+    if not fitting and len(cut) < len(loaders):
+        return gathered  # these are the samples of the loaders that have not ended
+    loader = min(fitting or cut, key=lambda each: each.remainder)
+    if len({loader.remainder if loader in cut else None for loader in loaders}) > 1:
+        _logger.warning_once(
+            "Several loaders are read together, and the last batch of one of them repeats samples: gather_for_metrics "
+            "has dropped these rows. For values that don't depend on that batch, use gather."
+        )
+    for path, column in columns:
+        if loader.rows not in (None, len(column)):
+            raise ConfigurationError(
+                "gather_for_metrics has to drop the samples that were repeated to fill the last batch, which has "
+                f"{loader.rows} samples on this rank, but input_data{path} has {len(column)} rows: pass one row for "
+                "each sample, such as loss.repeat(len(batch)), or use gather, which drops nothing"
+            )
+    return rows.cut(own, gathered, reading, loader.remainder)
 
 
 @contextmanager

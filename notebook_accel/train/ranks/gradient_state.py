@@ -25,6 +25,34 @@ class LoopWatch(Protocol):
         """Yields the batches of an epoch of a prepared loader."""
 
 
+class ActiveLoader:
+    """That a prepared loader is being iterated over.
+
+    Args:
+        loader: The loader; a weak reference, so that a loop that was left early does not keep it, and its workers, alive.
+        state: Where it is registered.
+        opened: How many batches prepared loaders had delivered when its iterator was made.
+    """
+
+    __slots__ = ("_state", "delivered", "loader", "opened", "turn")
+
+    def __init__(self, loader: Any, state: GradientState, opened: int) -> None:
+        self.loader = weakref.ref(loader)
+        self._state = state
+        self.opened = opened
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Records that it delivers a batch."""
+        state = self._state
+        if state.is_used:
+            state.is_used = False
+            state._turn += 1
+        state.deliveries += 1
+        self.delivered: int = state.deliveries
+        self.turn: int = state._turn
+
+
 class GradientState:
     """The position of a training loop: whether this batch ends in a step, and which loader it came from.
 
@@ -40,8 +68,13 @@ class GradientState:
     sync_each_batch: bool
     loop: LoopWatch | None
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
-    _loaders: list[weakref.ref[Any]]
-    """Weak, so that a loop that was left early does not keep its loader, and its workers, alive."""
+    deliveries: int
+    """How many batches prepared loaders have delivered."""
+    is_used: bool
+    """Whether the loop has used the batches that were delivered last, so that the next one begins another turn."""
+    _turn: int
+    _loaders: list[ActiveLoader]
+    """The last one is that whose iteration began last."""
 
     def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
         state: GradientState | None = rank_local.space().get(_KEY)
@@ -49,6 +82,8 @@ class GradientState:
             state = super().__new__(cls)
             state.sync_gradients = True
             state.loop = None
+            state.deliveries = state._turn = 0
+            state.is_used = False
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
             rank_local.space()[_KEY] = state
@@ -63,7 +98,7 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in self.__dict__.items() if name not in ("loop", "_loaders")}
+        attributes = {name: value for name, value in self.__dict__.items() if name != "loop" and not name.startswith("_")}
         return GradientState, (), attributes
 
     @classmethod
@@ -77,13 +112,30 @@ class GradientState:
 
     @property
     def active_dataloader(self) -> Any:
-        """The prepared loader that is being iterated over, the innermost of several; `None` outside."""
-        return self._loaders[-1]() if self._loaders else None
+        """The prepared loader that is being iterated over, the innermost of several; `None` outside.
+
+        Of several that are read together, it is one that has ended, if there is one.
+        """
+        found = self.loaders_in_use
+        return next((loader for loader in found if loader.end_of_dataloader), found[-1] if found else None)
+
+    @property
+    def loaders_in_use(self) -> list[Any]:
+        """The prepared loaders whose batches the loop uses together: several in `zip(one, other)`, otherwise one."""
+        active = [(each, loader) for each in self._loaders if (loader := each.loader()) is not None]
+        if len(active) < 2:
+            return [loader for _, loader in active]
+        active.sort(key=lambda found: found[0].delivered)
+        latest = active[-1][0]
+        # The batch of a loader that encloses the latest one was there when that was opened.
+        return [
+            loader for each, loader in active if each.delivered > latest.opened and each.turn == latest.turn
+        ]
 
     @property
     def dataloader_references(self) -> list[Any]:
         """The prepared loaders that are being iterated over, the innermost last."""
-        return [None, *(reference() for reference in self._loaders)]  # Accelerate's list begins with `None` too
+        return [None, *(each.loader() for each in self._loaders)]  # Accelerate's list begins with `None` too
 
     @property
     def in_dataloader(self) -> bool:
@@ -92,9 +144,11 @@ class GradientState:
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the current batch is the last of its loader."""
-        loader = self._loaders[-1]() if self._loaders else None
-        return loader is not None and loader.end_of_dataloader
+        """Whether the current batch is the last of its loader; of several that are read together, of any."""
+        if len(self._loaders) == 1:
+            loader = self._loaders[0].loader()
+            return loader is not None and loader.end_of_dataloader
+        return any(loader.end_of_dataloader for loader in self.loaders_in_use)
 
     @property
     def remainder(self) -> int:
@@ -111,11 +165,13 @@ class GradientState:
         """Sets `sync_gradients`, as loops do that count the batches themselves."""
         self.sync_gradients = sync_gradients
 
-    def _add_dataloader(self, loader: Any) -> None:
-        self._loaders.append(weakref.ref(loader))
+    def _add_dataloader(self, loader: Any, opened: int | None = None) -> ActiveLoader:
+        active = ActiveLoader(loader, self, self.deliveries if opened is None else opened)
+        self._loaders.append(active)
+        return active
 
     def _remove_dataloader(self, loader: Any) -> None:
-        self._loaders = [reference for reference in self._loaders if reference() not in (loader, None)]
+        self._loaders = [each for each in self._loaders if each.loader() not in (loader, None)]
 
     def __repr__(self) -> str:
         return (

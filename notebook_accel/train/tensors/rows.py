@@ -182,6 +182,15 @@ def _combine(
     return first if new is None else new
 
 
+def cut(own: Any, joined: Any, reading: Reading, length: int) -> Any:
+    """The first rows of the columns of `joined`, a tree like `own`, which is read to tell what its columns are."""
+    if reading.is_column(own):
+        return pick_rows(joined, slice(length))
+    children = dict(tree.items(own) or ())
+    new = tree.with_children(joined, lambda key, child: cut(children[key], child, reading, length))
+    return joined if new is None else new
+
+
 def pick_rows(column: Any, chosen: slice | Sequence[int]) -> Any:
     """Some rows of a column, as a column of the same kind."""
     if is_array(column) or (isinstance(chosen, slice) and not isinstance(column, collections.deque)):
