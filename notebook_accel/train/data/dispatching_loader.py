@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -161,16 +162,16 @@ class DataLoaderDispatcher(PreparedLoader):
         """A round of whole batches, which are repeated for ranks that would get none."""
         counts = [rows.count(batch) for batch in taken]
         known = [each for each in counts if each is not None]
-        parts = pad(taken, taken, self.num_processes) if self.even_batches else taken
-        repeats = len(parts) > len(taken)
-        if self.even_batches and self._batch_size is not None and len(known) == len(counts) and known[-1] < max(known):
-            last = [index % known[-1] for index in range(max(known))]
-            parts = [*parts]
-            parts[len(taken) - 1] = rows.take(taken[-1], last, Reading(known[-1]))
-            repeats = True
-        if not repeats:
-            return Round(parts)
-        return Round(parts, sum(known) if len(known) == len(counts) else UNKNOWN)
+        length = sum(known) if len(known) == len(counts) else UNKNOWN
+        if not self.even_batches:
+            return Round(taken)
+        own = taken[-1]
+        if self._batch_size is not None and length != UNKNOWN and known[-1] < max(known):
+            with contextlib.suppress(UnevenRowsError):
+                own = _padded(own, rows.measure(own), [], max(known))
+                own = rows.slice_tensors(own, slice(max(known)))
+        parts = pad([*taken[:-1], own], taken, self.num_processes)
+        return Round(parts, length if own is not taken[-1] or len(parts) > len(taken) else 0)
 
     def _divide(self, taken: list[Any], first: list[Any]) -> Round:
         """Concatenates what was read, and divides it into parts of the same size, or of almost the same size."""
@@ -227,14 +228,13 @@ def _padded(batch: Any, length: int, first: list[Any], size: int) -> Any:
     """A batch with more rows at the end: the first ones of the epoch or, if they don't fit, its own."""
     if length == size:
         return batch
+    joined = [batch]
     try:
-        repeated = rows.concatenate([*first]) if first else batch
-        joined = [batch]
-        while length < size:
+        repeated = rows.concatenate(first) if first else batch
+        while length + _length(repeated) * (len(joined) - 1) < size:
             joined.append(repeated)
-            length += _length(repeated)
         return rows.concatenate(joined)
     except UnevenRowsError:
-        if repeated is batch:
+        if not first:
             raise
         return _padded(batch, length, [], size)

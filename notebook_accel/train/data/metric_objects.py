@@ -64,8 +64,7 @@ def gather(data: Any, own: Reading, group: Any) -> Any:
     """The data with the entries of all ranks in each list, tensor, or array."""
     PartialState().compare_calls("gather_object", group=group)
     device = tree.find_device(data)
-    sent = tree.recursively_apply(lambda leaf: _portable(leaf, own), data, test_type=rows.is_array)
-    found = collectives.all_objects((sent, own.rows), group)
+    found = collectives.all_objects((_portable(data, own), own.rows), group)
     readings = [replace(own, rows=size) for _, size in found]
     try:
         joined = rows.join([each for each, _ in found], readings)
@@ -77,9 +76,14 @@ def gather(data: Any, own: Reading, group: Any) -> Any:
     return joined if device is None else tree.recursively_apply(lambda leaf: leaf.to(device), joined)
 
 
-def _portable(leaf: Any, own: Reading) -> Any:
-    """A tensor or array as it is sent: on the CPU, with dimensions; as a list of its rows if lists are gathered."""
-    if isinstance(leaf, torch.Tensor):
-        leaf = leaf.detach().cpu()
-        leaf = leaf.reshape(1) if leaf.ndim == 0 else leaf
-    return list(leaf) if own.lists_are_columns and leaf.ndim else leaf
+def _portable(data: Any, own: Reading) -> Any:
+    """The data as it is sent: tensors on the CPU, with dimensions; as lists of their rows if lists are gathered."""
+    if rows.is_array(data):
+        if isinstance(data, torch.Tensor):
+            data = data.detach().cpu()
+            data = data.reshape(1) if data.ndim == 0 else data
+        return list(data) if own.lists_are_columns and data.ndim else data
+    if own.is_column(data):
+        return tree.recursively_apply(lambda entry: entry.detach().cpu(), data)
+    new = tree.with_children(data, lambda _, child: _portable(child, own))
+    return data if new is None else new

@@ -2,8 +2,8 @@
 
 A *column* has an entry for each sample: a tensor or an array with dimensions, or a list or tuple. Lists and tuples also
 group columns, as in `[inputs, labels]`. They do so if each of their entries has as many rows as the batch; they are
-columns if their entries are texts, numbers, or other objects, or if there is an entry for each row. Everything else,
-such as a number or a text, belongs to all rows.
+columns if their entries are texts, numbers, or other objects, or if there is an entry of one type for each row.
+Everything else, such as a number or a text, belongs to all rows.
 """
 
 from __future__ import annotations
@@ -46,11 +46,19 @@ class Reading:
             return False
         if (self.lists_are_columns and isinstance(value, list)) or not any(map(_is_compound, value)):
             return True
-        return len(value) == self.rows and not all(map(self.fits, value))
+        return len(value) == self.rows and len(set(map(type, value))) == 1 and not all(map(self.fits, value))
 
     def fits(self, data: Any) -> bool:
         """Whether all columns of a batch have the number of rows, and there is at least one."""
         return {len(column) for _, column in self.columns(data)} == {self.rows}
+
+    def unclear(self, data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        """The lists that may have an entry for each sample as well as group columns, such as three RGB images."""
+        if _is_list(data) and len(data) == self.rows and len(set(map(_kind, data))) == 1 and all(map(self.fits, data)):
+            yield path, data
+        if not self.is_column(data):
+            for key, child in tree.items(data) or ():
+                yield from self.unclear(child, path + tree.step(data, key))
 
     def columns(self, data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         """The columns of a batch, each with how code gets there: `['labels']`."""
@@ -67,6 +75,11 @@ def is_array(value: Any) -> bool:
         return True
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _kind(value: Any) -> Any:
+    """What is equal for values that may be entries of one column."""
+    return (type(value), value.dtype, value.ndim) if is_array(value) else type(value)
 
 
 def _is_list(value: Any) -> bool:
@@ -93,13 +106,15 @@ def count(data: Any) -> int | None:
 
 
 def measure(data: Any) -> int:
-    """The number of rows of a batch.
+    """The number of rows of a batch that can be divided.
 
     Raises:
-        UnevenRowsError: Its columns disagree, or it has none.
+        UnevenRowsError: Its columns disagree, or it has none, or it can be read in two ways.
     """
     found = count(data)
     if found is not None:
+        for path, _ in Reading(found).unclear(data):
+            raise UnevenRowsError(f"batch{path} has {found} entries of {found} rows, so either can be the samples")
         return found
     columns = list(Reading().columns(data))
     if not columns:
@@ -193,10 +208,16 @@ def cut(own: Any, joined: Any, reading: Reading, length: int) -> Any:
 
 def pick_rows(column: Any, chosen: slice | Sequence[int]) -> Any:
     """Some rows of a column, as a column of the same kind."""
-    if is_array(column) or (isinstance(chosen, slice) and not isinstance(column, collections.deque)):
-        return column[chosen if isinstance(chosen, slice) else list(chosen)]
-    picked = [column[row] for row in (range(len(column))[chosen] if isinstance(chosen, slice) else chosen)]
-    return _like(column, picked)
+    if is_array(column):
+        return column[chosen]
+    numbers = range(len(column))[chosen] if isinstance(chosen, slice) else chosen
+    if hasattr(column, "select"):  # a data set of the `datasets` library, whose slices are dicts
+        return column.select(numbers if len(numbers) else [])  # a range may not begin at the end
+    if isinstance(column, (list, tuple, collections.deque)):
+        return _like(column, [column[number] for number in numbers])
+    if isinstance(chosen, slice):
+        return column[chosen]
+    raise UnevenRowsError(f"a {type(column).__name__} can't be padded: pass a list, tuple, tensor, array, or data set")
 
 
 def _like(column: Any, entries: list[Any]) -> Any:
