@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
@@ -17,12 +18,13 @@ from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
-from notebook_accel.train.data import device_transfer, loader_advice, order
+from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_position import Position, Progress
 from notebook_accel.train.data.loader_progress import with_progress
+from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
-from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
@@ -79,6 +81,8 @@ class PreparedLoader(DataLoader[Any]):
         """The number of ranks where it was prepared."""
         self._base_state: dict[str, Any] | None = None
         """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
+        self.comparison: OrderComparison | None = None
+        """What compares the order of the first epoch with those of the other ranks."""
         self._active: ActiveLoader | None = None
         self._batch: Any = _NO_BATCH
         """The current batch."""
@@ -210,7 +214,22 @@ class PreparedLoader(DataLoader[Any]):
                 batches = self._tracking_state(batches)
             first = next(batches, _NO_BATCH)
         self.progress.has_workers = keeps_workers
+        if self.comparison is not None:
+            self._compare_order()
         return first, batches
+
+    def _compare_order(self) -> None:
+        """Compares what this rank takes its share of with what the others do, in the first epoch."""
+        base, comparison = self.base_dataloader, self.comparison
+        self.comparison = None
+        assert comparison is not None
+        stream = base.dataset
+        if isinstance(stream, IterableDatasetShard):
+            if stream.num_processes > 1:  # otherwise, each rank reads files of its own
+                comparison.compare(order_comparison.describe(stream.dataset, None, stream.first_samples))
+        elif (shard := shard_of(self)) is not None:
+            first = list(itertools.chain(*shard.first_round))
+            comparison.compare(order_comparison.describe(stream, shard.batch_sampler, first))
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         """The batches of this rank, without the skipped ones; for `on_skipped` see `skipping.read`."""
@@ -252,7 +271,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _expected_remainder(self) -> int:
         """The remainder that follows from the lengths; -1 if they are unknown."""
-        if self._drop_last:
+        if self._drop_last or not getattr(self._shard, "even_batches", True):
             return 0
         try:
             return self.total_dataset_length % self.total_batch_size

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import metric_objects
-from notebook_accel.train.data.samplers import index_sampler
-from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
+from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
@@ -94,7 +93,7 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
             reads for all, are left as they are, with a warning.
         even_batches: Whether they pad it.
     """
-    shards = [_shard(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
+    shards = [shard_of(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
     if None in shards:
         warnings.warn(
             "overriding even_batches is only supported for map-style datasets that each rank reads from; the other "
@@ -111,10 +110,3 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
     finally:
         for shard, was in zip(found, before, strict=True):
             shard.even_batches = was
-
-
-def _shard(loader: DataLoader[Any]) -> BatchSamplerShard | None:
-    sampler = index_sampler(getattr(loader, "base_dataloader", loader))
-    if isinstance(sampler, PremadeBatchShard):
-        return sampler.shard
-    return sampler if isinstance(sampler, BatchSamplerShard) else None

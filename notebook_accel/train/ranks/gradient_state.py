@@ -98,7 +98,9 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in self.__dict__.items() if name != "loop" and not name.startswith("_")}
+        attributes = {
+            name: value for name, value in self.__dict__.items() if name != "loop" and not name.startswith("_")
+        }
         return GradientState, (), attributes
 
     @classmethod
@@ -128,9 +130,7 @@ class GradientState:
         active.sort(key=lambda found: found[0].delivered)
         latest = active[-1][0]
         # The batch of a loader that encloses the latest one was there when that was opened.
-        return [
-            loader for each, loader in active if each.delivered > latest.opened and each.turn == latest.turn
-        ]
+        return [loader for each, loader in active if each.delivered > latest.opened and each.turn == latest.turn]
 
     @property
     def dataloader_references(self) -> list[Any]:

@@ -169,7 +169,9 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
     start = rank * least + min(rank, extra)
     end = start + least + (rank < extra)
     missing = math.ceil(length / size) - (end - start)
-    chosen = [*range(start, end), *[(end if end > start else length) - 1] * missing] if pad and missing else None
+    of_all = end == start or any(hasattr(column, "select") for _, column in columns)  # of a data set, as in Accelerate
+    last = length - 1 if of_all else end - 1
+    chosen = [*range(start, end), *[last] * missing] if pad and missing else None
     return take(inputs, slice(start, end) if chosen is None else chosen, _Inputs(length))
 
 

@@ -189,9 +189,13 @@ def _combine(
     if isinstance(new, UserDict):  # such as a tokenizer's output, which has a list of encodings
         for name, value in vars(first).items():
             others = [getattr(each, name, None) for each in data]
-            if name != "data" and isinstance(value, list) and all(
-                isinstance(other, list) and len(other) == reading.rows
-                for other, reading in zip(others, readings, strict=True)
+            if (
+                name != "data"
+                and isinstance(value, list)
+                and all(
+                    isinstance(other, list) and len(other) == reading.rows
+                    for other, reading in zip(others, readings, strict=True)
+                )
             ):
                 setattr(new, name, on_columns(f"{path}.{name}", others))
     return first if new is None else new

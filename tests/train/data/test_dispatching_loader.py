@@ -181,7 +181,11 @@ def test_whatever_has_an_entry_for_each_sample_is_divided_like_the_tensors(on_tw
 def padded(samples: list[torch.Tensor]) -> dict[str, Any]:
     """A batch that is as wide as its greatest number."""
     ids = torch.stack(samples)
-    return {"ids": ids, "wide": torch.zeros(len(ids), int(ids.max()) + 1), "texts": [str(each) for each in ids.tolist()]}
+    return {
+        "ids": ids,
+        "wide": torch.zeros(len(ids), int(ids.max()) + 1),
+        "texts": [str(each) for each in ids.tolist()],
+    }
 
 
 class Ready(IterableDataset):
