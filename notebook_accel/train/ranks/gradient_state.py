@@ -29,7 +29,7 @@ class ActiveLoader:
     """That a prepared loader is being iterated over.
 
     Args:
-        loader: The loader; a weak reference, so that a loop that was left early does not keep it, and its workers, alive.
+        loader: The loader. Neither it nor its workers are kept alive by a loop that was left early.
         state: Where it is registered.
         opened: How many batches prepared loaders had delivered when its iterator was made.
     """
