@@ -83,6 +83,7 @@ def on_two() -> Cases:
             "metrics": (everything,),
             "structures": (structured,),
             "refused": (refused,),
+            "together": (together,),
             "objects": (tensors_as_objects,),
             "frozen": (join, True, True),
         }
@@ -104,6 +105,21 @@ def test_metrics_keep_their_structure_and_lose_what_is_repeated(on_two: Cases) -
         assert (mixture["texts"], mixture["tensor"].tolist(), mixture["array"].tolist()) == (texts, ids, ids)
         assert (type(pair), pair.inputs) == (Pair, texts)
         assert pair.labels.tolist() == [1, 1], "a value for a whole batch is one value for each rank"
+
+
+def together() -> list[Any]:
+    """Which steps are due, and what metrics see, of two loaders, of which the first has three new samples at its end."""
+    accelerator = Accelerator(gradient_accumulation_steps=3)
+    model, short, long = accelerator.prepare(torch.nn.Linear(1, 1), numbers(11), numbers(40))
+    found = []
+    for batch, _ in zip(short, long, strict=False):
+        with accelerator.accumulate(model):
+            found.append((accelerator.sync_gradients, accelerator.gather_for_metrics(batch).tolist()))
+    return found
+
+
+def test_loaders_that_are_read_together_end_in_a_step_and_in_metrics_without_repetitions(on_two: Cases) -> None:
+    assert on_two["together"] == [[(False, list(range(8))), (True, [8, 9, 10])]] * 2
 
 
 REFUSED = {
