@@ -102,7 +102,7 @@ class IterableDatasetShard(IterableDataset[Any]):
 
     def share_memory(self) -> None:
         """Lets this process see what a worker finds."""
-        self._digest.share_memory_()
+        self._digest.share_memory_()  # type: ignore[no-untyped-call]
 
     @property
     def first_samples(self) -> int | None:

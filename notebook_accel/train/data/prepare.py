@@ -118,10 +118,10 @@ def prepare_data_loader(
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
         return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
-    draws_freely = RNGType.GENERATOR in types and order.draws_freely(base)
+    follows = RNGType.GENERATOR in types and order.draws_freely(base)
     _shard(base, num_processes=ranks, process_index=rank, **how)
-    if draws_freely:
-        shard_of(base).follows_first_rank = True
+    if (shard := shard_of(base)) is not None:
+        shard.follows_first_rank = follows
     prepared = DataLoaderShard(base, rng_types=types, **options)
     prepared.comparison = OrderComparison()
     return prepared

@@ -108,7 +108,7 @@ def test_metrics_keep_their_structure_and_lose_what_is_repeated(on_two: Cases) -
 
 
 def together() -> list[Any]:
-    """Which steps are due, and what metrics see, of two loaders, of which the first has three new samples at its end."""
+    """Which steps are due, and what metrics see, of two loaders; the last batch of the first has three new samples."""
     accelerator = Accelerator(gradient_accumulation_steps=3)
     model, short, long = accelerator.prepare(torch.nn.Linear(1, 1), numbers(11), numbers(40))
     found = []
