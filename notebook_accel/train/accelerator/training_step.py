@@ -101,8 +101,9 @@ class Stepping(AcceleratorBase):
             optimizers = [each.optimizer for each in self._optimizers]
             if not self._first_backward.check(loss, self._models, optimizers, self._dataloaders):
                 self._first_backward = None
-        self.gradient_state.is_used = True
-        steps = self.gradient_state.num_steps
+        state = self.gradient_state
+        state.turn += 1
+        steps = state.num_steps
         if steps != 1:
             loss = loss / steps
         if self.scaler is not None:

@@ -71,7 +71,7 @@ class DataLoaderDispatcher(PreparedLoader):
 
     @property
     def rows(self) -> int | None:
-        return rows.count(self._batch)
+        return None if self._active is None else rows.count(self._active.batch)
 
     def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder

@@ -51,6 +51,7 @@ class IterableDatasetShard(IterableDataset[Any]):
         self.remainder = UNKNOWN
         self._first: list[Any] = []
         """The samples of the first round."""
+        self._is_noted = False
         self._digest = torch.zeros(2, dtype=torch.int64)
         """Whether there is one, and the digest of the first samples; in shared memory if workers read them."""
         self._resumes = False
@@ -95,8 +96,11 @@ class IterableDatasetShard(IterableDataset[Any]):
 
     def _note(self, current: list[Any]) -> None:
         """Keeps a digest of the first samples of all ranks, as far as this process, or its first worker, reads them."""
+        if self._is_noted:
+            return
+        self._is_noted = True
         worker = get_worker_info()
-        if not self._digest[0] and self.num_processes > 1 and (worker is None or worker.id == 0):
+        if self.num_processes > 1 and (worker is None or worker.id == 0) and not self._digest[0]:
             found = digest(current)
             self._digest[1], self._digest[0] = found or 0, 1 if found is not None else -1
 

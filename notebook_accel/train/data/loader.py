@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -84,11 +84,9 @@ class PreparedLoader(DataLoader[Any]):
         self.comparison: OrderComparison | None = None
         """What compares the order of the first epoch with those of the other ranks."""
         self._active: ActiveLoader | None = None
-        self._batch: Any = _NO_BATCH
-        """The current batch."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_active": None, "_batch": _NO_BATCH}
+        return self.__dict__ | {"_active": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -100,9 +98,9 @@ class PreparedLoader(DataLoader[Any]):
             )
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
-        return self._iterate(GradientState().deliveries)  # read here, rather than when the first batch is requested
+        return self._iterate(GradientState().batches_by_loader())  # now, not when the first batch is requested
 
-    def _iterate(self, opened: int) -> Generator[Any, None, None]:
+    def _iterate(self, enclosing: Mapping[ActiveLoader, int]) -> Generator[Any, None, None]:
         position = self.progress.position
         if position is not None and position.passes:
             position.passes -= 1
@@ -115,7 +113,7 @@ class PreparedLoader(DataLoader[Any]):
         self.progress.done = 0 if position is None else position.skipped
         self.skipped += skipped
         state = GradientState()
-        self._active = state._add_dataloader(self, opened)
+        self._active = state._add_dataloader(self, enclosing)
         try:
             batches = self._measured_epoch(position)
             yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
@@ -124,7 +122,6 @@ class PreparedLoader(DataLoader[Any]):
         finally:
             state._remove_dataloader(self)
             self._active = None
-            self._batch = _NO_BATCH
             self.skipped -= skipped
 
     def _measured_epoch(self, position: Position | None) -> Iterator[Any]:
@@ -142,28 +139,24 @@ class PreparedLoader(DataLoader[Any]):
         current, batches = self._begin_epoch(position)
         if current is _NO_BATCH:
             return
+        active = self._active
+        assert active is not None
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
         if transfer is not None and clock is not None:
             transfer = measured.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:
-                yield self._deliver(current)
+                yield active.deliver(current)
                 current = upcoming
         else:
             current = transfer.deliver(transfer.load(current))
             for upcoming in batches:
                 loaded = transfer.load(upcoming)  # the device still computes on the batch before the current one
-                yield self._deliver(current)
+                yield active.deliver(current)
                 current = transfer.deliver(loaded)
         self._end(current)
-        yield self._deliver(current)
+        yield active.deliver(current)
         device_transfer.finish(self.device)
-
-    def _deliver(self, batch: Any) -> Any:
-        self._batch = batch
-        if self._active is not None:
-            self._active.deliver()
-        return batch
 
     @property
     def rows(self) -> int | None:
@@ -171,7 +164,7 @@ class PreparedLoader(DataLoader[Any]):
         is_full = not self.end_of_dataloader or self.remainder > 0
         if is_full and self._total_batch_size is not None:
             return self._total_batch_size // self.num_processes
-        return rows.count(self._batch)
+        return None if self._active is None else rows.count(self._active.batch)
 
     def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""

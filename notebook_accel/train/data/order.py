@@ -16,6 +16,8 @@ from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_st
 
 State = dict[str, Any]
 _END = object()
+_KNOWN = ("builtins", "torch.utils.data.", "torchdata.")
+"""The modules of samplers that draw from generators which `generators` finds, if they draw at all."""
 
 
 def capture(loader: DataLoader[Any]) -> State:
@@ -59,7 +61,7 @@ def draws_freely(loader: DataLoader[Any]) -> bool:
     if isinstance(loader.dataset, IterableDataset):
         return False
     own = (type(sampler) for sampler in _samplers(loader))
-    return any(not cls.__module__.startswith(("torch.utils.data.", __package__, "builtins")) for cls in own)
+    return any(not cls.__module__.startswith((*_KNOWN, __package__)) for cls in own)
 
 
 def drawn_as_on_first_rank(sampler: Any) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from notebook_accel import rank_local
@@ -30,27 +30,33 @@ class ActiveLoader:
 
     Args:
         loader: The loader. Neither it nor its workers are kept alive by a loop that was left early.
+        enclosing: The loaders that were active when its iterator was made, each with its number of batches by then.
         state: Where it is registered.
-        opened: How many batches prepared loaders had delivered when its iterator was made.
     """
 
-    __slots__ = ("_state", "delivered", "loader", "opened", "turn")
+    __slots__ = ("_state", "batch", "batches", "enclosing", "loader", "turn")
 
-    def __init__(self, loader: Any, state: GradientState, opened: int) -> None:
+    def __init__(self, loader: Any, enclosing: Mapping[ActiveLoader, int], state: GradientState) -> None:
         self.loader = weakref.ref(loader)
+        self.enclosing = enclosing
         self._state = state
-        self.opened = opened
-        self.deliver()
+        self.batch: Any = None
+        """The current one."""
+        self.batches = 0
+        """How many it has delivered."""
+        self.turn = state.turn
+        """The turn in which it has delivered the last one."""
 
-    def deliver(self) -> None:
-        """Records that it delivers a batch."""
-        state = self._state
-        if state.is_used:
-            state.is_used = False
-            state._turn += 1
-        state.deliveries += 1
-        self.delivered: int = state.deliveries
-        self.turn: int = state._turn
+    def deliver(self, batch: Any) -> Any:
+        """Records that the loader delivers a batch, and returns it."""
+        self.batch = batch
+        self.batches += 1
+        self.turn = self._state.turn
+        return batch
+
+    def encloses(self, other: ActiveLoader) -> bool:
+        """Whether its current batch was there already when the iterator of the other was made."""
+        return other.enclosing.get(self) == self.batches
 
 
 class GradientState:
@@ -68,11 +74,8 @@ class GradientState:
     sync_each_batch: bool
     loop: LoopWatch | None
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
-    deliveries: int
-    """How many batches prepared loaders have delivered."""
-    is_used: bool
-    """Whether the loop has used the batches that were delivered last, so that the next one begins another turn."""
-    _turn: int
+    turn: int
+    """Changes whenever the loop uses batches: those that were delivered in one turn are used together."""
     _loaders: list[ActiveLoader]
     """The last one is that whose iteration began last."""
 
@@ -82,8 +85,7 @@ class GradientState:
             state = super().__new__(cls)
             state.sync_gradients = True
             state.loop = None
-            state.deliveries = state._turn = 0
-            state.is_used = False
+            state.turn = 0
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
             rank_local.space()[_KEY] = state
@@ -125,12 +127,11 @@ class GradientState:
     def loaders_in_use(self) -> list[Any]:
         """The prepared loaders whose batches the loop uses together: several in `zip(one, other)`, otherwise one."""
         active = [(each, loader) for each in self._loaders if (loader := each.loader()) is not None]
-        if len(active) < 2:
-            return [loader for _, loader in active]
-        active.sort(key=lambda found: found[0].delivered)
-        latest = active[-1][0]
-        # The batch of a loader that encloses the latest one was there when that was opened.
-        return [loader for each, loader in active if each.delivered > latest.opened and each.turn == latest.turn]
+        if len(active) > 1:
+            turn = max(each.turn for each, _ in active)
+            latest = [each for each, _ in active if each.turn == turn]
+            active = [found for found in active if found[0].turn == turn and not any(map(found[0].encloses, latest))]
+        return [loader for _, loader in active]
 
     @property
     def dataloader_references(self) -> list[Any]:
@@ -165,8 +166,12 @@ class GradientState:
         """Sets `sync_gradients`, as loops do that count the batches themselves."""
         self.sync_gradients = sync_gradients
 
-    def _add_dataloader(self, loader: Any, opened: int | None = None) -> ActiveLoader:
-        active = ActiveLoader(loader, self, self.deliveries if opened is None else opened)
+    def batches_by_loader(self) -> dict[ActiveLoader, int]:
+        """The active loaders, each with how many batches it has delivered."""
+        return {each: each.batches for each in self._loaders}
+
+    def _add_dataloader(self, loader: Any, enclosing: Mapping[ActiveLoader, int] | None = None) -> ActiveLoader:
+        active = ActiveLoader(loader, self.batches_by_loader() if enclosing is None else enclosing, self)
         self._loaders.append(active)
         return active
 

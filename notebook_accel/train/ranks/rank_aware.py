@@ -169,8 +169,8 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
     start = rank * least + min(rank, extra)
     end = start + least + (rank < extra)
     missing = math.ceil(length / size) - (end - start)
-    of_all = end == start or any(hasattr(column, "select") for _, column in columns)  # of a data set, as in Accelerate
-    last = length - 1 if of_all else end - 1
+    is_dataset = any(hasattr(column, "select") and not is_array(column) for _, column in columns)
+    last = length - 1 if is_dataset or end == start else end - 1  # of the whole data set, as in Accelerate
     chosen = [*range(start, end), *[last] * missing] if pad and missing else None
     return take(inputs, slice(start, end) if chosen is None else chosen, _Inputs(length))
 

@@ -116,7 +116,7 @@ def ends(loop: Any) -> list[bool]:
     """Whether each step of a loop, which yields where it uses its batches, is the last of a loader."""
     state, found = GradientState(), []
     for _ in loop:
-        state.is_used = True  # as accumulate, backward, and gather_for_metrics do
+        state.turn += 1  # as accumulate, backward, and gather_for_metrics do
         found.append(state.end_of_dataloader)
     return found
 
