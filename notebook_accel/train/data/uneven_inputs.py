@@ -90,20 +90,22 @@ class _MetricReading(Reading):
     """Refuses a list that could have an entry for each sample as well as group lists that do."""
 
     def is_column(self, value: Any) -> bool:
-        if self.lists_are_columns or not isinstance(value, list) or not any(map(_has_rows, value)):
-            return super().is_column(value) or (self.rows is None and isinstance(value, list) and bool(value))
-        is_group, is_column = all(map(super().fits, value)), len(value) == self.rows
-        if self.rows is None or (is_group and is_column):
+        if self.lists_are_columns or not isinstance(value, list) or not value:
+            return super().is_column(value)
+        has_entries = self.rows is None or len(value) == self.rows
+        if not any(map(_has_rows, value)):  # texts, numbers, or records such as tuples
+            return has_entries or not all(map(self.fits, value))
+        if has_entries and (self.rows is None or all(map(self.fits, value))):
             raise ConfigurationError(
                 f"gather_for_metrics can't tell whether a list of {len(value)} lists has an entry for each sample, or "
                 "groups lists that do: pass a tuple or a dict to group them, or use_gather_object=True for entries "
                 "that are lists"
             )
-        return is_column or not is_group
+        return has_entries or not all(map(self.fits, value))
 
 
 def _has_rows(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or rows.is_array(value)
+    return isinstance(value, list) or rows.is_array(value)
 
 
 def _read_objects(data: Any, size: int | None, lists_are_columns: bool) -> Reading:

@@ -34,6 +34,7 @@ STRUCTURES = {
     "a mixture": lambda texts, batch: {"texts": texts, "tensor": batch, "array": batch.numpy()},
     "records": lambda texts, batch: [{"text": text} for text in texts],
     "token lists": lambda texts, batch: [[number] * (number % 3 + 1) for number in batch.tolist()],
+    "tuples": lambda texts, batch: [(text, 0) for text in texts],
     "a pair": lambda texts, batch: Pair(texts, batch.sum() * 0 + 1),
 }
 KINDS = {
@@ -101,6 +102,7 @@ def test_metrics_keep_their_structure_and_lose_what_is_repeated(on_two: Cases) -
             "a dictionary": {"texts": texts, "nested": {"numbers": ids}},
             "records": [{"text": text} for text in texts],
             "token lists": [[8, 8, 8], [9], [10, 10]],
+            "tuples": [("8", 0), ("9", 0), ("10", 0)],
         }
         assert (mixture["texts"], mixture["tensor"].tolist(), mixture["array"].tolist()) == (texts, ids, ids)
         assert (type(pair), pair.inputs) == (Pair, texts)
