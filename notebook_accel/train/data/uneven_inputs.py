@@ -93,7 +93,7 @@ class _MetricReading(Reading):
         if self.lists_are_columns or not isinstance(value, list) or not value:
             return super().is_column(value)
         has_entries = self.rows is None or len(value) == self.rows
-        if not any(map(_has_rows, value)):  # texts, numbers, or records such as tuples
+        if not any(map(rows.may_have_rows, rows.types_of(value))):  # texts, numbers, or records such as tuples
             return has_entries or not all(map(self.fits, value))
         if has_entries and (self.rows is None or all(map(self.fits, value))):
             raise ConfigurationError(
@@ -102,10 +102,6 @@ class _MetricReading(Reading):
                 "that are lists"
             )
         return has_entries or not all(map(self.fits, value))
-
-
-def _has_rows(value: Any) -> bool:
-    return isinstance(value, list) or rows.is_array(value)
 
 
 def _read_objects(data: Any, size: int | None, lists_are_columns: bool) -> Reading:
@@ -136,7 +132,7 @@ def _check(data: Any, found: Reading, path: str) -> None:
 def _gather_objects(data: Any, own: Reading, group: Any) -> Any:
     """The data with the entries of all ranks in each list, tensor, or array."""
     PartialState().compare_calls("gather_object", group=group)
-    device = tree.find_device(data)
+    device = None if PartialState().device.type == "cpu" else tree.find_device(data)
     found = collectives.all_objects((_portable(data, own), own.rows), group)
     readings = [replace(own, rows=size) for _, size in found]
     try:
@@ -157,7 +153,8 @@ def _portable(data: Any, own: Reading) -> Any:
             data = data.reshape(1) if data.ndim == 0 else data
         return list(data) if own.lists_are_columns and data.ndim else data
     if own.is_column(data):
-        return tree.recursively_apply(lambda entry: entry.detach().cpu(), data)
+        has_tensors = PartialState().device.type != "cpu" and tree.leaves(data[0])
+        return tree.recursively_apply(lambda entry: entry.detach().cpu(), data) if has_tensors else data
     new = tree.with_children(data, lambda _, child: _portable(child, own))
     return data if new is None else new
 

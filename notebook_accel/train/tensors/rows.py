@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import itertools
 import sys
 from collections import UserDict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class UnevenRowsError(ConfigurationError):
     """The rows of a batch can't be taken or joined."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Reading:
     """How a batch is read where its lists can be columns or groups of columns."""
 
@@ -44,9 +44,10 @@ class Reading:
             return True
         if not _is_list(value) or not value:
             return False
-        if (self.lists_are_columns and isinstance(value, list)) or not any(map(_is_compound, value)):
+        kinds = types_of(value)
+        if (self.lists_are_columns and isinstance(value, list)) or not any(map(_is_compound, kinds)):
             return True
-        return len(value) == self.rows and len(set(map(type, value))) == 1 and not all(map(self.fits, value))
+        return len(value) == self.rows and len(kinds) == 1 and not all(map(self.fits, value))
 
     def fits(self, data: Any) -> bool:
         """Whether all columns of a batch have the number of rows, and there is at least one."""
@@ -71,10 +72,29 @@ class Reading:
 
 def is_array(value: Any) -> bool:
     """Whether a value is a tensor, or an array of NumPy."""
-    if isinstance(value, torch.Tensor):
-        return True
+    return isinstance(value, _array_types())
+
+
+def _array_types() -> tuple[type, ...]:
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return (torch.Tensor,) if numpy is None else (torch.Tensor, numpy.ndarray)
+
+
+def types_of(entries: Iterable[Any]) -> set[type]:
+    """The types of the entries of a list, which are few also where the entries are many."""
+    return set(map(type, entries))
+
+
+def may_have_rows(kind: type) -> bool:
+    """Whether values of a type are lists or arrays."""
+    return issubclass(kind, (list, *_array_types()))
+
+
+def _is_compound(kind: type) -> bool:
+    """Whether values of a type consist of others."""
+    return (
+        may_have_rows(kind) or issubclass(kind, (tuple, collections.deque, Mapping)) or dataclasses.is_dataclass(kind)
+    )
 
 
 def _kind(value: Any) -> Any:
@@ -84,12 +104,6 @@ def _kind(value: Any) -> Any:
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and not tree.is_namedtuple(value)
-
-
-def _is_compound(value: Any) -> bool:
-    if isinstance(value, (str, bytes, int, float)):
-        return False
-    return is_array(value) or isinstance(value, collections.deque) or tree.items(value) is not None
 
 
 def count(data: Any) -> int | None:
