@@ -220,9 +220,12 @@ from notebook_accel.train.ranks.state import (
 from notebook_accel.train.steps.profiling import (
     PROFILE_PATTERN_NAME,
 )
+from notebook_accel.train.tensors.rows import (
+    concatenate,
+    slice_tensors,
+)
 from notebook_accel.train.tensors.tree import (
     TensorInformation,
-    concatenate,
     find_batch_size,
     find_device,
     get_data_structure,
@@ -235,7 +238,6 @@ from notebook_accel.train.tensors.tree import (
     listify,
     recursively_apply,
     send_to_device,
-    slice_tensors,
 )
 
 __all__ = [

@@ -134,7 +134,7 @@ def test_a_value_that_cannot_be_logged_warns_once(tmp_path: Path, caplog: pytest
         group.log({"weights": torch.ones(3), "loss": 1.0}, step=step)
     group.finish()
     assert len(caplog.messages) == 1
-    assert "TensorBoardTracker cannot log 'weights', a Tensor" in caplog.messages[0]
+    assert "TensorBoardTracker cannot log 'weights', a Tensor: it takes numbers, texts, and dicts" in caplog.messages[0]
     assert "log it through get_tracker('tensorboard', unwrap=True)" in caplog.messages[0]
 
 

@@ -101,7 +101,9 @@ class Stepping(AcceleratorBase):
             optimizers = [each.optimizer for each in self._optimizers]
             if not self._first_backward.check(loss, self._models, optimizers, self._dataloaders):
                 self._first_backward = None
-        steps = self.gradient_state.num_steps
+        state = self.gradient_state
+        state.turn += 1
+        steps = state.num_steps
         if steps != 1:
             loss = loss / steps
         if self.scaler is not None:
@@ -216,14 +218,17 @@ class Stepping(AcceleratorBase):
         """Gathers like `gather`, but drops the samples that were repeated to pad the last batch.
 
         Args:
-            input_data: A tensor or a tree of tensors, one row for each sample; or any objects that can be pickled.
-            use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
+            input_data: A tensor, an array, or a list or tuple, with an entry for each sample; or a tuple, dict, or
+                dataclass of these. A tensor without dimensions becomes one value for each rank.
+            use_gather_object: Whether the entries are gathered as objects, so that the shapes of tensors may differ.
+                The entries of lists may then be anything, and tensors become lists.
 
         Returns:
-            The tree with the rows of all ranks in each tensor; for objects, a list.
+            The same tree, with the entries of all ranks.
 
         Raises:
-            DistributedOperationException: The shapes or types of tensors differ between ranks.
+            ConfigurationError: Something can't be gathered, or hasn't an entry for each sample of the last batch.
+            DistributedOperationException: The shapes, the types, or the structures differ between ranks.
         """
         return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self._data_ranks)
 

@@ -8,8 +8,9 @@ sharding.py           ─ which samples are a rank's share
 iterable_shard.py     ─ the same for an iterable dataset
 samplers.py           ─ a random sampler that depends on the seed and the epoch only
 order.py              ─ the random generators that determine the order
+order_comparison.py   ─ compares the order of the ranks in the first epoch
 device_transfer.py    ─ moves batches to the device
-uneven_inputs.py      ─ samples that can't be divided evenly among the ranks
+uneven_inputs.py      ─ samples that can't be divided evenly among the ranks, and metrics of them
 loader_position.py    ─ the position of a loader, for checkpoints
 skipping.py           ─ reads a loader without some of its batches
 loader_progress.py    ─ reports the progress of a loader

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.batch_transfer import Round, is_sent_as_bytes, receive, send
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.sharding import UNKNOWN, pad
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import rows, tree
+from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
 
 _NO_BATCH = object()
 
@@ -65,6 +69,10 @@ class DataLoaderDispatcher(PreparedLoader):
             return send(self._rounds(), self._set_round_remainder, self.sharing)
         return receive(self._set_round_remainder, self.sharing)
 
+    @property
+    def rows(self) -> int | None:
+        return None if self._active is None else rows.count(self._active.batch)
+
     def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder
 
@@ -77,67 +85,156 @@ class DataLoaderDispatcher(PreparedLoader):
         per_round = 1 if self.split_batches else self.num_processes
         skipped = self.skipped - 1 if self.skipped else 0  # the first round is read anyway, for the samples to pad with
         batches = read(self.base_dataloader, skipped * per_round, start=per_round)
-        first: list[Any] = []
+        first = None
         if self.skipped:
-            first = [self._some_rows(batch) for batch in itertools.islice(batches, per_round)]
+            first = self._first_rows(list(itertools.islice(batches, per_round)))
         while taken := list(itertools.islice(batches, per_round)):
-            first = first or [self._some_rows(batch) for batch in taken]
+            if first is None:
+                first = self._first_rows(taken)
             if self._is_regular(taken):
                 yield Round(taken)
                 continue
             upcoming = next(batches, _NO_BATCH) if len(taken) == per_round else _NO_BATCH
             if upcoming is not _NO_BATCH:
                 batches = itertools.chain([upcoming], batches)
-                yield self._split(taken, first, is_last=False)
+                # Batches that need not be divided may have any sizes, as the sampler chose them.
+                yield self._divide(taken, first) if self._divides_each else Round(taken)
             elif len(taken) == per_round or not self._drop_last:
-                yield self._split(taken, first, is_last=True)
+                yield dataclasses.replace(self._last_round(taken, first), is_last=True)
 
-    def _some_rows(self, batch: Any) -> Any:
-        """As many rows as may be needed to pad a round, copied so that the others can be freed."""
-        return tree.recursively_apply(
-            lambda tensor: tensor[: self.num_processes].clone() if tensor.ndim else tensor,
-            batch,
-            test_type=is_sent_as_bytes,
-        )
+    @property
+    def _divides_each(self) -> bool:
+        """Whether the samples of every round are divided, rather than only those of the last."""
+        return self.split_batches or self.slice_fn is not None
+
+    @property
+    def _batch_size(self) -> int | None:
+        """The number of samples in each batch but the last; `None` if it is not fixed."""
+        total = self._total_batch_size
+        return total if total is None or self.split_batches else total // self.num_processes
+
+    def _first_rows(self, taken: list[Any]) -> list[Any]:
+        """As many rows as may be needed to pad a round, copied so that the others can be freed.
+
+        There are none if these batches can't be divided.
+
+        Raises:
+            ConfigurationError: All batches have to be divided, and these can't be.
+        """
+        try:
+            if self.slice_fn is None:
+                for batch in taken:
+                    self._check_divisible(batch)
+            parts = [rows.take(batch, slice(self.num_processes), Reading(rows.count(batch))) for batch in taken]
+        except UnevenRowsError as error:
+            if self.split_batches and self.slice_fn is None:
+                raise self._cannot_divide(error) from error
+            return []
+        return [tree.recursively_apply(torch.clone, part, test_type=is_sent_as_bytes) for part in parts]
+
+    def _check_divisible(self, batch: Any) -> None:
+        """Raises if it isn't clear which entries of a batch belong to which sample.
+
+        It isn't for a list of three images of three channels each.
+        """
+        found, size = rows.measure(batch), self._batch_size
+        if size is not None and found != size and Reading(size).fits(batch):
+            raise UnevenRowsError(f"its lists can be read as {found} samples or as {size}")
 
     def _is_regular(self, taken: list[Any]) -> bool:
         """Whether each rank can get one of the batches unchanged."""
-        if self.split_batches or self.slice_fn is not None or len(taken) < self.num_processes:
+        if self._divides_each or len(taken) < self.num_processes:
             return False
-        rows = {tensor.shape[0] for batch in taken for tensor in tree.leaves(batch)[:1] if tensor.ndim}
-        return len(rows) <= 1
+        return len(set(map(_rows_at_a_glance, taken))) == 1
 
-    def _split(self, taken: list[Any], first: list[Any], is_last: bool) -> Round:
-        """Concatenates what was read, and splits it into parts of the same size, or of almost the same size."""
+    def _last_round(self, taken: list[Any], first: list[Any]) -> Round:
+        """Divides the samples of the last round, or shares its batches whole if these can't be joined or divided."""
+        if self._divides_each:
+            return self._divide(taken, first)
+        if self._batch_size is None or not first:
+            return self._share_whole(taken)
+        try:
+            return self._divide(taken, first)
+        except ConfigurationError:
+            return self._share_whole(taken)
+
+    def _share_whole(self, taken: list[Any]) -> Round:
+        """A round of whole batches, which are repeated for ranks that would get none."""
+        counts = [rows.count(batch) for batch in taken]
+        known = [each for each in counts if each is not None]
+        length = sum(known) if len(known) == len(counts) else UNKNOWN
+        if not self.even_batches:
+            return Round(taken)
+        own = taken[-1]
+        if self._batch_size is not None and length != UNKNOWN and known[-1] < max(known):
+            with contextlib.suppress(UnevenRowsError):
+                own = _padded(own, rows.measure(own), [], max(known))
+                own = rows.slice_tensors(own, slice(max(known)))
+        parts = pad([*taken[:-1], own], taken, self.num_processes)
+        return Round(parts, length if own is not taken[-1] or len(parts) > len(taken) else 0)
+
+    def _divide(self, taken: list[Any], first: list[Any]) -> Round:
+        """Concatenates what was read, and divides it into parts of the same size, or of almost the same size."""
+        try:
+            return self._divide_joined(rows.concatenate(taken), first)
+        except UnevenRowsError as error:
+            raise self._cannot_divide(error) from error
+
+    def _divide_joined(self, batch: Any, first: list[Any]) -> Round:
         ranks = self.num_processes
-        if not is_last and not self.split_batches and self.slice_fn is None:
-            return Round(taken)  # of different sizes, as the sampler chose them
-        batch, rows = _join(taken)
-        if rows % ranks and not self.even_batches:
-            ends = [*itertools.accumulate(rows // ranks + (rank < rows % ranks) for rank in range(ranks))]
+        length = rows.measure(batch) if self.slice_fn is None else _length(batch)
+        if length % ranks and not self.even_batches:
+            ends = [*itertools.accumulate(length // ranks + (rank < length % ranks) for rank in range(ranks))]
         else:
-            size = -(-rows // ranks)
-            padded = rows
-            while padded < size * ranks:
-                batch, padded = _join([batch, *first])
+            size = -(-length // ranks)
+            batch = _padded(batch, length, first, size * ranks)
             ends = [size * (rank + 1) for rank in range(ranks)]
-        slice_fn = self.slice_fn or tree.slice_tensors
+        slice_fn = self.slice_fn or rows.slice_tensors
         parts = [
             slice_fn(batch, slice(start, end), process_index=rank, num_processes=ranks)
             for rank, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
             if start < end
         ]
-        return Round(parts, rows if ends[-1] > rows else 0, is_last)
+        return Round(parts, length if ends[-1] > length else 0)
+
+    def _cannot_divide(self, error: Exception) -> ConfigurationError:
+        ways = "pass DataLoaderConfiguration(dispatch_batches=False), so that each rank reads its own samples"
+        if self.slice_fn is not None:
+            return ConfigurationError(
+                "rank 0 reads for all ranks, and joins the batches of a round for slice_fn_for_dispatch, but "
+                f"{error}: {ways}, or a collate_fn that makes tensors of one shape"
+            )
+        return ConfigurationError(
+            f"rank 0 reads for all ranks, and divides each batch because of split_batches=True, but {error}: {ways}, "
+            "split_batches=False, so that each rank gets whole batches, or a slice_fn_for_dispatch that divides them"
+        )
 
 
-def _join(batches: list[Any]) -> tuple[Any, int]:
-    """Concatenates batches; returns the result and its number of rows."""
+def _rows_at_a_glance(batch: Any) -> int | None:
+    """The rows of the first tensor, without a look at the others; those of the batch if it has no tensors."""
+    tensors = tree.leaves(batch)
+    if not tensors:
+        return rows.count(batch)
+    return int(tensors[0].shape[0]) if tensors[0].ndim else None
+
+
+def _length(batch: Any) -> int:
+    """The number of rows, as far as a `slice_fn` needs it, which may know what to do with columns that disagree."""
+    found = rows.count(batch)
+    return tree.find_batch_size(batch) if found is None else found
+
+
+def _padded(batch: Any, length: int, first: list[Any], size: int) -> Any:
+    """A batch with more rows at the end: the first ones of the epoch or, if they don't fit, its own."""
+    if length == size:
+        return batch
+    joined = [batch]
     try:
-        joined = batches[0] if len(batches) == 1 else tree.concatenate(batches)
-        return joined, tree.find_batch_size(joined)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(
-            "rank 0 reads for all ranks, and has to join the remaining batches to divide them, but they can't be "
-            f"joined ({error}): pass DataLoaderConfiguration(dispatch_batches=False), drop_last=True, or a collate_fn "
-            "that makes tensors of one shape"
-        ) from error
+        repeated = rows.concatenate(first) if first else batch
+        while length + _length(repeated) * (len(joined) - 1) < size:
+            joined.append(repeated)
+        return rows.concatenate(joined)
+    except UnevenRowsError:
+        if not first:
+            raise
+        return _padded(batch, length, [], size)

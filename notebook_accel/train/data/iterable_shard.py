@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch.utils.data import IterableDataset
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
 
+from notebook_accel.train.data.order_comparison import digest
 from notebook_accel.train.data.sharding import UNKNOWN, indivisible, pad
 
 
@@ -49,6 +51,9 @@ class IterableDatasetShard(IterableDataset[Any]):
         self.remainder = UNKNOWN
         self._first: list[Any] = []
         """The samples of the first round."""
+        self._is_noted = False
+        self._digest = torch.zeros(2, dtype=torch.int64)
+        """Whether there is one, and the digest of the first samples; in shared memory if workers read them."""
         self._resumes = False
         """Whether the next iteration continues from the dataset's restored position."""
         # Attributes of the object: from Python 3.12 on, torchdata's check for these methods doesn't call `__getattr__`.
@@ -78,14 +83,36 @@ class IterableDatasetShard(IterableDataset[Any]):
         own = slice(rank * total // ranks, (rank + 1) * total // ranks)
         samples = iter(self.dataset)
         while len(current := list(itertools.islice(samples, total))) == total:
+            self._note(current)
             self._first = self._first or current
             yield from current[own]
+        self._note(current)
         self.remainder = 0
         if current and not self.drop_last:
             if self.even_batches:
                 self.remainder = len(current)
                 current = pad(current, self._first or current, total)
             yield from current[own]
+
+    def _note(self, current: list[Any]) -> None:
+        """Keeps a digest of the first samples of all ranks, as far as this process, or its first worker, reads them."""
+        if self._is_noted:
+            return
+        self._is_noted = True
+        worker = get_worker_info()
+        if self.num_processes > 1 and (worker is None or worker.id == 0) and not self._digest[0]:
+            found = digest(current)
+            self._digest[1], self._digest[0] = found or 0, 1 if found is not None else -1
+
+    def share_memory(self) -> None:
+        """Lets this process see what a worker finds."""
+        self._digest.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def first_samples(self) -> int | None:
+        """A digest of the first samples of all ranks; `None` if there is none."""
+        is_known, found = self._digest.tolist()
+        return found if is_known == 1 else None
 
     def set_epoch(self, epoch: int) -> None:
         """Passes the epoch to the dataset if it has `set_epoch`."""

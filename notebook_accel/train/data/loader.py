@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Generator, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,19 +18,20 @@ from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
-from notebook_accel.train.data import device_transfer, loader_advice, order
+from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_position import Position, Progress
 from notebook_accel.train.data.loader_progress import with_progress
+from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
-from notebook_accel.train.data.sharding import UNKNOWN
+from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
-from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
 from notebook_accel.train.ranks.sample_sharing import NOT_SHARED, SampleSharing
 from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rng_state
-from notebook_accel.train.tensors import packing, tree
+from notebook_accel.train.tensors import packing, rows, tree
 
 _NO_BATCH = object()
 
@@ -82,6 +84,12 @@ class PreparedLoader(DataLoader[Any]):
         """The number of ranks where it was prepared."""
         self._base_state: dict[str, Any] | None = None
         """The state of a stateful base loader as of the current batch; the base loader itself is one batch ahead."""
+        self.comparison: OrderComparison | None = None
+        """What compares the order of the first epoch with those of the other ranks."""
+        self._active: ActiveLoader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_active": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -93,6 +101,9 @@ class PreparedLoader(DataLoader[Any]):
             )
 
     def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        return self._iterate(GradientState().batches_by_loader())  # now, not when the first batch is requested
+
+    def _iterate(self, enclosing: Mapping[ActiveLoader, int]) -> Generator[Any, None, None]:
         position = self.progress.position
         if position is not None and position.passes:
             position.passes -= 1
@@ -105,7 +116,7 @@ class PreparedLoader(DataLoader[Any]):
         self.progress.done = 0 if position is None else position.skipped
         self.skipped += skipped
         state = GradientState()
-        state._add_dataloader(self)
+        self._active = state._add_dataloader(self, enclosing)
         try:
             batches = self._measured_epoch(position)
             yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
@@ -113,6 +124,7 @@ class PreparedLoader(DataLoader[Any]):
             self.progress.finish()
         finally:
             state._remove_dataloader(self)
+            self._active = None
             self.skipped -= skipped
 
     def _measured_epoch(self, position: Position | None) -> Iterator[Any]:
@@ -120,9 +132,9 @@ class PreparedLoader(DataLoader[Any]):
         clock = step_clock.current()
         if clock is None:
             return self._epoch(position, None)
-        rows = (self._total_batch_size or 0) // self.num_processes
+        size = (self._total_batch_size or 0) // self.num_processes
         workers = int(getattr(self.base_dataloader, "num_workers", 0))
-        return measured.batches(clock, LoaderFacts(rows, workers), self._epoch(position, clock))
+        return measured.batches(clock, LoaderFacts(size, workers), self._epoch(position, clock))
 
     def _epoch(self, position: Position | None, clock: StepClock | None) -> Iterator[Any]:
         if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
@@ -132,21 +144,23 @@ class PreparedLoader(DataLoader[Any]):
             return
         if self.sharing.peers.size > 1:
             batches = self._compared(current, batches)
+        active = self._active
+        assert active is not None
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
         if transfer is not None and clock is not None:
             transfer = measured.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:
-                yield current
+                yield active.deliver(current)
                 current = upcoming
         else:
             current = transfer.deliver(transfer.load(current))
             for upcoming in batches:
                 loaded = transfer.load(upcoming)  # the device still computes on the batch before the current one
-                yield current
+                yield active.deliver(current)
                 current = transfer.deliver(loaded)
         self._end(current)
-        yield current
+        yield active.deliver(current)
         device_transfer.finish(self.device)
         share_random_states(self.sharing.peers, expected=False)
 
@@ -170,6 +184,14 @@ class PreparedLoader(DataLoader[Any]):
 
     _reads_for_others = False
     """Whether one rank reads the samples of others too."""
+
+    @property
+    def rows(self) -> int | None:
+        """The number of samples in this rank's current batch, repetitions included; `None` if it is unknown."""
+        is_full = not self.end_of_dataloader or self.remainder > 0
+        if is_full and self._total_batch_size is not None:
+            return self._total_batch_size // self.num_processes
+        return None if self._active is None else rows.count(self._active.batch)
 
     def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""
@@ -213,7 +235,22 @@ class PreparedLoader(DataLoader[Any]):
                 batches = self._tracking_state(batches)
             first = next(batches, _NO_BATCH)
         self.progress.has_workers = keeps_workers
+        if self.comparison is not None:
+            self._compare_order()
         return first, batches
+
+    def _compare_order(self) -> None:
+        """Compares what this rank takes its share of with what the others do, in the first epoch."""
+        base, comparison = self.base_dataloader, self.comparison
+        self.comparison = None
+        assert comparison is not None
+        stream = base.dataset
+        if isinstance(stream, IterableDatasetShard):
+            if stream.num_processes > 1:  # otherwise, each rank reads files of its own
+                comparison.compare(order_comparison.describe(stream.dataset, None, stream.first_samples))
+        elif (shard := shard_of(self)) is not None:
+            first = list(itertools.chain(*shard.first_round))
+            comparison.compare(order_comparison.describe(stream, shard.batch_sampler, first))
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         """The batches of this rank, without the skipped ones; for `on_skipped` see `skipping.read`."""
@@ -234,7 +271,12 @@ class PreparedLoader(DataLoader[Any]):
         self.end_of_dataloader = True
         found: int = getattr(self._shard, "remainder", UNKNOWN)
         if found != UNKNOWN:
-            self.remainder = found * tree.find_batch_size(last) if found and self._has_premade_batches else found
+            self.remainder = self._rows_of(found, last) if found and self._has_premade_batches else found
+
+    @staticmethod
+    def _rows_of(batches: int, one: Any) -> int:
+        each = rows.count(one)
+        return UNKNOWN if each is None else batches * each
 
     @property
     def _shard(self) -> Any:
@@ -250,7 +292,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _expected_remainder(self) -> int:
         """The remainder that follows from the lengths; -1 if they are unknown."""
-        if self._drop_last:
+        if self._drop_last or not getattr(self._shard, "even_batches", True):
             return 0
         try:
             return self.total_dataset_length % self.total_batch_size

@@ -11,10 +11,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler, index_sampler
 from notebook_accel.train.options.enums import RNGType
-from notebook_accel.train.ranks import random_states
+from notebook_accel.train.ranks import collectives, random_states
 from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_state
 
 State = dict[str, Any]
+_END = object()
+_KNOWN = ("builtins", "torch.utils.data.", "torchdata.")
+"""The modules of samplers that draw from generators which `generators` finds, if they draw at all."""
 
 
 def capture(loader: DataLoader[Any]) -> State:
@@ -43,9 +46,55 @@ def synchronize(loader: DataLoader[Any]) -> None:
     """Gives the next epoch the same order as on rank 0; all ranks must call it."""
     for generator in generators(loader):
         synchronize_rng_state(RNGType.GENERATOR, generator)
+    others = _other_generators(loader)
+    if others:
+        states = collectives.all_objects([random_states.state_of(generator) for generator in others])[0]
+        for generator, state in zip(others, states, strict=False):
+            random_states.set_state_of(generator, state)
     sampler = get_sampler(loader)
     if isinstance(sampler, SeedableRandomSampler):
         sampler.initial_seed = number_of_first(sampler.initial_seed)
+
+
+def draws_freely(loader: DataLoader[Any]) -> bool:
+    """Whether a sampler of a loader may draw from the global generators, since it is of the user's own class."""
+    if isinstance(loader.dataset, IterableDataset):
+        return False
+    own = (type(sampler) for sampler in _samplers(loader))
+    return any(not cls.__module__.startswith((*_KNOWN, __package__)) for cls in own)
+
+
+def drawn_as_on_first_rank(sampler: Any) -> Iterator[Any]:
+    """The elements of a sampler that may draw from the global generators: on each rank, as rank 0 draws them.
+
+    All ranks call it. Ranks whose generators are in other states than those of rank 0 draw the elements with rank 0's
+    states, and everything else with their own.
+    """
+    own = random_states.capture_host()
+    shared = collectives.all_objects(own)[0]
+    if _are_equal(own, shared):
+        yield from sampler
+        return
+    elements = None
+    while True:
+        own = random_states.capture_host()
+        random_states.restore_host(shared)
+        try:
+            elements = iter(sampler) if elements is None else elements
+            element = next(elements, _END)
+            shared = random_states.capture_host()
+        finally:
+            random_states.restore_host(own)
+        if element is _END:
+            return
+        yield element
+
+
+def _are_equal(one: State, other: State) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.equal(value, other[name]) if isinstance(value, torch.Tensor) else value == other[name]
+        for name, value in one.items()
+    )
 
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:

@@ -12,9 +12,11 @@ import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data import order
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import DataLoaderShard, PreparedLoader, SkipDataLoader
+from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import (
     SeedableRandomSampler,
     get_sampler,
@@ -22,15 +24,17 @@ from notebook_accel.train.data.samplers import (
     replace_index_sampler,
     replace_sampler,
 )
-from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible
+from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible, shard_of
 from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.enums import RNGType
+from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.sample_sharing import SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+_logger = get_logger(__name__)
 
 def prepare_data_loader(
     dataloader: DataLoader[Any],
@@ -114,9 +118,15 @@ def prepare_data_loader(
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
         return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
-    if ranks > 1:
-        _shard(base, num_processes=ranks, process_index=rank, **how)
-    return DataLoaderShard(base, rng_types=types, **options)
+    if ranks == 1:
+        return DataLoaderShard(base, rng_types=types, **options)
+    follows = RNGType.GENERATOR in types and order.draws_freely(base)
+    _shard(base, num_processes=ranks, process_index=rank, **how)
+    if (shard := shard_of(base)) is not None:
+        shard.follows_first_rank = follows
+    prepared = DataLoaderShard(base, rng_types=types, **options)
+    prepared.comparison = OrderComparison()
+    return prepared
 
 
 def skip_first_batches(dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
@@ -221,15 +231,39 @@ def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:
     size, ranks = base.batch_size, options["num_processes"]
     if size is None and options["split_batches"]:
         raise _premade_batches()
-    base.__dict__["dataset"] = IterableDatasetShard(
+    if (parts := _parts(base.dataset, **options)) is not None:
+        base.__dict__["dataset"] = IterableDatasetShard(parts, size or 1, base.drop_last, even_batches=False)
+        return
+    base.__dict__["dataset"] = shard = IterableDatasetShard(
         base.dataset,  # type: ignore[arg-type]
         batch_size=size or 1,
         drop_last=base.drop_last,
         **options,
     )
+    if base.num_workers:
+        shard.share_memory()
     if size is not None and options["split_batches"]:
         base.__dict__["batch_size"] = size // ranks
         base.__dict__["batch_sampler"] = BatchSampler(base.sampler, size // ranks, base.drop_last)
+
+
+def _parts(dataset: Any, *, num_processes: int, process_index: int, **how: Any) -> Any:
+    """This rank's files of a data set that consists of several, as those of `datasets` do; `None` to read it whole.
+
+    Ranks that read whole files get different numbers of batches, so they do so only if that is allowed.
+    """
+    files = getattr(dataset, "num_shards", None) or getattr(dataset, "n_shards", None)
+    if not isinstance(files, int) or files < num_processes or not hasattr(dataset, "shard"):
+        return None
+    if files % num_processes or how["split_batches"] or how["even_batches"]:
+        _logger.warning_once(
+            f"each of the {num_processes} ranks reads all {files} files of this data set, and keeps its share of the "
+            "samples. Ranks read only their own files with DataLoaderConfiguration(dispatch_batches=False, "
+            "even_batches=False), a number of files that the number of ranks divides, and without split_batches; "
+            "then, train in accelerator.join_uneven_inputs, since some ranks get fewer batches"
+        )
+        return None
+    return dataset.shard(num_shards=num_processes, index=process_index)
 
 
 def _premade_batches() -> ConfigurationError:

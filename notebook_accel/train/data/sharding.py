@@ -14,6 +14,8 @@ from typing import Any
 from torch.utils.data import BatchSampler, Sampler
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data import order
+from notebook_accel.train.data.samplers import index_sampler
 
 UNKNOWN = -1
 """The remainder if it cannot be computed, or cannot be computed yet."""
@@ -60,6 +62,10 @@ class BatchSamplerShard(BatchSampler):
         self.drop_last: bool = getattr(batch_sampler, "drop_last", False)
         self.remainder = UNKNOWN
         self.even_batches = even_batches
+        self.follows_first_rank = False
+        """Whether the sampler may draw from the global generators, and does so as on rank 0."""
+        self.first_round: list[Any] = []
+        """The batches of the first round of the last iteration."""
         if split_batches and self.batch_size is not None and self.batch_size % num_processes:
             raise indivisible(self.batch_size, num_processes)
 
@@ -95,6 +101,14 @@ class BatchSamplerShard(BatchSampler):
         self.remainder = UNKNOWN
         return self._batch_parts() if self.split_batches else self._whole_batches()
 
+    def _drawn(self) -> Iterator[Any]:
+        """The batches of all ranks."""
+        sampler = self.batch_sampler
+        batches = order.drawn_as_on_first_rank(sampler) if self.follows_first_rank else iter(sampler)
+        self.first_round = list(itertools.islice(batches, 1 if self.split_batches else self.num_processes))
+        yield from self.first_round
+        yield from batches
+
     def set_epoch(self, epoch: int) -> None:
         """Passes the epoch to the wrapped sampler if it has `set_epoch`."""
         if hasattr(self.batch_sampler, "set_epoch"):
@@ -106,7 +120,7 @@ class BatchSamplerShard(BatchSampler):
         first: list[Any] = []  # the samples of the first round; its batches if they have no size of their own
         current: list[Any] = []
         is_short = False
-        for batch in self.batch_sampler:
+        for batch in self._drawn():
             if is_short and self.even_batches:
                 raise _uneven(self.batch_sampler, size)
             current.append(batch)
@@ -134,7 +148,7 @@ class BatchSamplerShard(BatchSampler):
         """This rank's part of each batch."""
         first: list[Any] = []
         is_short = False
-        for batch in self.batch_sampler:
+        for batch in self._drawn():
             size = len(batch) if self.batch_size is None else self.batch_size
             if is_short and self.even_batches:
                 raise _uneven(self.batch_sampler, size)
@@ -172,6 +186,14 @@ class PremadeBatchShard(Sampler[int]):
     def remainder(self) -> int:
         """The number of batches in the last round that are not repetitions; 0 if none is one, -1 until that round."""
         return self.shard.remainder
+
+
+def shard_of(loader: Any) -> BatchSamplerShard | None:
+    """What selects this rank's share of the batches of a loader; `None` if it isn't a sampler."""
+    sampler = index_sampler(getattr(loader, "base_dataloader", loader))
+    if isinstance(sampler, PremadeBatchShard):
+        return sampler.shard
+    return sampler if isinstance(sampler, BatchSamplerShard) else None
 
 
 def pad(samples: list[Any], first: list[Any], size: int) -> list[Any]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
-from notebook_accel.train.data.samplers import index_sampler
-from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
+from notebook_accel.errors import ConfigurationError, DistributedOperationException
+from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.sample_sharing import Ranks
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors import rows, tree
+from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
 
 _logger = get_logger(__name__)
 
@@ -24,31 +28,138 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, ranks: 
     """Gathers every rank's rows, without those that were repeated to pad the last batch.
 
     Args:
-        input_data: A tensor, or a tree of tensors, with one row for each sample of this rank's batch; or any picklable
-            object, such as a list with one entry for each sample.
-        use_gather_object: Whether tensors are also gathered as objects, so that their shapes may differ.
+        input_data: A tensor, an array, or a list or tuple, with an entry for each sample of this rank's batch; or a
+            tree of these. Values without an entry for each sample must be tensors without dimensions.
+        use_gather_object: Whether the entries are gathered as objects, so that the shapes of tensors may differ. The
+            entries of a list may then be anything, and tensors become lists.
         ranks: The ranks that get different samples; `None` for all ranks.
 
     Returns:
-        The tree with the rows of all ranks in each tensor; for objects, a list.
+        The same tree, with the rows of all ranks in each tensor, array, or list.
+
+    Raises:
+        ConfigurationError: Something can't be gathered, or hasn't an entry for each sample of the last batch.
+        DistributedOperationException: The shapes, the types, or the structures differ between ranks.
     """
+    if not PartialState().use_distributed:
+        return input_data
     ranks = ranks or collectives.everyone()
-    is_object = use_gather_object or not tree.has_only_tensors(input_data)
-    gathered = (
-        collectives.gather_object_over(input_data, ranks) if is_object else collectives.gather_over(input_data, ranks)
-    )
-    loader = GradientState().active_dataloader
-    if loader is None or not loader.end_of_dataloader or loader.num_processes == 1:
-        return gathered
-    remainder: int = loader.remainder
-    if remainder == UNKNOWN:
+    state = GradientState()
+    state.turn += 1
+    loaders = [loader for loader in state.loaders_in_use if loader.num_processes > 1]
+    if not use_gather_object and tree.has_only_tensors(input_data):
+        reading = Reading()  # as in `gather`, a list of tensors groups them
+        gathered = collectives.gather_over(input_data, ranks)
+    else:
+        reading = _read_objects(input_data, loaders[-1].rows if loaders else None, use_gather_object)
+        gathered = _gather_objects(input_data, reading, ranks)
+    return _without_repetitions(input_data, gathered, reading, loaders)
+
+
+def _without_repetitions(own: Any, gathered: Any, reading: Reading, loaders: Sequence[Any]) -> Any:
+    """What was gathered, without the rows that the last batches of loaders repeat."""
+    ended = [loader for loader in loaders if loader.end_of_dataloader and loader.remainder]
+    if any(loader.remainder == UNKNOWN for loader in ended):
         _logger.warning(
-            "The last batch may contain repeated samples; their number is not known, since the dataset has no length. "
-            "gather_for_metrics has returned them too; to avoid them, pass drop_last=True to the DataLoader."
+            "The last batch may contain repeated samples, but their number isn't known, so gather_for_metrics has "
+            "returned them too. To avoid them, pass drop_last=True to the DataLoader."
         )
-    if remainder <= 0:
+    cut = [loader for loader in ended if loader.remainder > 0]
+    columns = list(reading.columns(own))
+    if not cut or not columns:
         return gathered
-    return gathered[:remainder] if is_object else tree.slice_tensors(gathered, slice(remainder))
+    fitting = [loader for loader in cut if loader.rows in (None, len(columns[0][1]))]
+    if not fitting and len(cut) < len(loaders):
+        return gathered  # these are the samples of the loaders that have not ended
+    loader = min(fitting or cut, key=lambda each: each.remainder)
+    if len({loader.remainder if loader in cut else None for loader in loaders}) > 1:
+        _logger.warning_once(
+            "Several loaders are read together, and the last batch of one of them repeats samples: gather_for_metrics "
+            "has dropped these rows. For values that don't depend on that batch, use gather."
+        )
+    for path, column in columns:
+        if loader.rows not in (None, len(column)):
+            raise ConfigurationError(
+                "gather_for_metrics has to drop the samples that were repeated to fill the last batch, which has "
+                f"{loader.rows} samples on this rank, but input_data{path} has {len(column)} rows: pass one row for "
+                "each sample, such as loss.repeat(len(batch)), or use gather, which drops nothing"
+            )
+    return rows.cut(own, gathered, reading, loader.remainder)
+
+
+@dataclass(frozen=True)
+class _MetricReading(Reading):
+    """Refuses a list that could have an entry for each sample as well as group lists that do."""
+
+    def is_column(self, value: Any) -> bool:
+        if self.lists_are_columns or not isinstance(value, list) or not value:
+            return super().is_column(value)
+        has_entries = self.rows is None or len(value) == self.rows
+        if not any(map(rows.may_have_rows, rows.types_of(value))):  # texts, numbers, or records such as tuples
+            return has_entries or not all(map(self.fits, value))
+        if has_entries and (self.rows is None or all(map(self.fits, value))):
+            raise ConfigurationError(
+                f"gather_for_metrics can't tell whether a list of {len(value)} lists has an entry for each sample, or "
+                "groups lists that do: pass a tuple or a dict to group them, or use_gather_object=True for entries "
+                "that are lists"
+            )
+        return has_entries or not all(map(self.fits, value))
+
+
+def _read_objects(data: Any, size: int | None, lists_are_columns: bool) -> Reading:
+    """How data is read whose lists have `size` entries, as far as that is known.
+
+    Raises:
+        ConfigurationError: It can't be gathered, or can be read in two ways.
+    """
+    found = _MetricReading(size, lists_are_columns)
+    _check(data, found, "")
+    return found
+
+
+def _check(data: Any, found: Reading, path: str) -> None:
+    if found.is_column(data) or isinstance(data, torch.Tensor):
+        return
+    children = tree.items(data)
+    if children is None:
+        raise ConfigurationError(
+            f"gather_for_metrics takes tensors, arrays, lists, and tuples with an entry for each sample, and dicts and "
+            f"dataclasses of these, but input_data{path} is a {type(data).__name__}: put it in a list, or use "
+            "gather_object"
+        )
+    for key, child in children:
+        _check(child, found, path + tree.step(data, key))
+
+
+def _gather_objects(data: Any, own: Reading, ranks: Ranks) -> Any:
+    """The data with the entries of all ranks in each list, tensor, or array."""
+    PartialState().compare_calls("gather_object", group=ranks.group)
+    device = None if PartialState().device.type == "cpu" else tree.find_device(data)
+    mine = _portable(data, own), own.rows
+    found = [mine] if ranks.size == 1 else collectives.all_objects(mine, ranks.group)
+    readings = [replace(own, rows=size) for _, size in found]
+    try:
+        joined = rows.join([each for each, _ in found], readings)
+    except UnevenRowsError as error:
+        raise DistributedOperationException(
+            f"gather_for_metrics can't join what the ranks have passed: {error}. Pass the same structure on all ranks. "
+            "For tensors whose shapes differ, call pad_across_processes first, or pass use_gather_object=True"
+        ) from error
+    return joined if device is None else tree.recursively_apply(lambda leaf: leaf.to(device), joined)
+
+
+def _portable(data: Any, own: Reading) -> Any:
+    """The data as it is sent: tensors on the CPU, with dimensions; as lists of their rows if lists are gathered."""
+    if rows.is_array(data):
+        if isinstance(data, torch.Tensor):
+            data = data.detach().cpu()
+            data = data.reshape(1) if data.ndim == 0 else data
+        return list(data) if own.lists_are_columns and data.ndim else data
+    if own.is_column(data):
+        has_tensors = PartialState().device.type != "cpu" and tree.leaves(data[0])
+        return tree.recursively_apply(lambda entry: entry.detach().cpu(), data) if has_tensors else data
+    new = tree.with_children(data, lambda _, child: _portable(child, own))
+    return data if new is None else new
 
 
 @contextmanager
@@ -60,7 +171,7 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
             reads for all, are left as they are, with a warning.
         even_batches: Whether they pad it.
     """
-    shards = [_shard(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
+    shards = [shard_of(loader) for loader in loaders if getattr(loader, "num_processes", 1) > 1]
     if None in shards:
         warnings.warn(
             "overriding even_batches is only supported for map-style datasets that each rank reads from; the other "
@@ -77,10 +188,3 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
     finally:
         for shard, was in zip(found, before, strict=True):
             shard.even_batches = was
-
-
-def _shard(loader: DataLoader[Any]) -> BatchSamplerShard | None:
-    sampler = index_sampler(getattr(loader, "base_dataloader", loader))
-    if isinstance(sampler, PremadeBatchShard):
-        return sampler.shard
-    return sampler if isinstance(sampler, BatchSamplerShard) else None

@@ -107,22 +107,13 @@ def _describe_leaves(data: Any, sizes: bool) -> dict[str, str]:
             return
 
         def child(key: Any, each: Any) -> Any:
-            visit(f"{path}{_step(value, key)}", each)
+            visit(f"{path}{tree.step(value, key)}", each)
             return each
 
         tree.with_children(value, child)
 
     visit("", data)
     return found
-
-
-def _step(node: Any, key: Any) -> str:
-    """How Python code gets from a node to one of its children."""
-    if tree.is_namedtuple(node):
-        return f".{node._fields[key]}"
-    if dataclasses.is_dataclass(node) and not isinstance(node, Mapping):
-        return f".{key}"
-    return f"[{key!r}]"
 
 
 def _differences(calls: Mapping[int, Call]) -> list[str]:
@@ -166,7 +157,7 @@ def _indented(lines: Iterable[str]) -> str:
 def _location() -> str:
     """The line at `user_frame`, with its source."""
     frame = user_frame()
-    return "an unknown line" if frame is None else _name_line(frame)
+    return "an unknown line" if frame is None else name_line(frame)
 
 
 def user_frame() -> FrameType | None:
@@ -183,7 +174,8 @@ def user_frame() -> FrameType | None:
     return outside
 
 
-def _name_line(frame: FrameType) -> str:
+def name_line(frame: FrameType) -> str:
+    """`train.py line 12 in step: accelerator.gather(outputs)`."""
     code, number = frame.f_code, frame.f_lineno
     source = linecache.getline(code.co_filename, number, frame.f_globals).strip()
     # A cell is not a file; its source is in `linecache`, under a name that says nothing to the user.

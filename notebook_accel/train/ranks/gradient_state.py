@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from notebook_accel import rank_local
@@ -25,6 +25,40 @@ class LoopWatch(Protocol):
         """Yields the batches of an epoch of a prepared loader."""
 
 
+class ActiveLoader:
+    """That a prepared loader is being iterated over.
+
+    Args:
+        loader: The loader. Neither it nor its workers are kept alive by a loop that was left early.
+        enclosing: The loaders that were active when its iterator was made, each with its number of batches by then.
+        state: Where it is registered.
+    """
+
+    __slots__ = ("_state", "batch", "batches", "enclosing", "loader", "turn")
+
+    def __init__(self, loader: Any, enclosing: Mapping[ActiveLoader, int], state: GradientState) -> None:
+        self.loader = weakref.ref(loader)
+        self.enclosing = enclosing
+        self._state = state
+        self.batch: Any = None
+        """The current one."""
+        self.batches = 0
+        """How many it has delivered."""
+        self.turn = state.turn
+        """The turn in which it has delivered the last one."""
+
+    def deliver(self, batch: Any) -> Any:
+        """Records that the loader delivers a batch, and returns it."""
+        self.batch = batch
+        self.batches += 1
+        self.turn = self._state.turn
+        return batch
+
+    def encloses(self, other: ActiveLoader) -> bool:
+        """Whether its current batch was there already when the iterator of the other was made."""
+        return other.enclosing.get(self) == self.batches
+
+
 class GradientState:
     """The position of a training loop: whether this batch ends in a step, and which loader it came from.
 
@@ -42,8 +76,10 @@ class GradientState:
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
     has_cut_sequences: bool
     """Whether ranks have computed with parts of sequences since the last prepared loader began an epoch."""
-    _loaders: list[weakref.ref[Any]]
-    """Weak, so that a loop that was left early does not keep its loader, and its workers, alive."""
+    turn: int
+    """Changes whenever the loop uses batches: those that were delivered in one turn are used together."""
+    _loaders: list[ActiveLoader]
+    """The last one is that whose iteration began last."""
 
     def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
         state: GradientState | None = rank_local.space().get(_KEY)
@@ -52,6 +88,7 @@ class GradientState:
             state.sync_gradients = True
             state.loop = None
             state.has_cut_sequences = False
+            state.turn = 0
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
             rank_local.space()[_KEY] = state
@@ -66,7 +103,9 @@ class GradientState:
         self.sync_each_batch = plugin.sync_each_batch
 
     def __reduce__(self) -> tuple[Any, ...]:
-        attributes = {name: value for name, value in self.__dict__.items() if name not in ("loop", "_loaders")}
+        attributes = {
+            name: value for name, value in self.__dict__.items() if name != "loop" and not name.startswith("_")
+        }
         return GradientState, (), attributes
 
     @classmethod
@@ -80,13 +119,27 @@ class GradientState:
 
     @property
     def active_dataloader(self) -> Any:
-        """The prepared loader that is being iterated over, the innermost of several; `None` outside."""
-        return self._loaders[-1]() if self._loaders else None
+        """The prepared loader that is being iterated over, the innermost of several; `None` outside.
+
+        Of several that are read together, it is one that has ended, if there is one.
+        """
+        found = self.loaders_in_use
+        return next((loader for loader in found if loader.end_of_dataloader), found[-1] if found else None)
+
+    @property
+    def loaders_in_use(self) -> list[Any]:
+        """The prepared loaders whose batches the loop uses together: several in `zip(one, other)`, otherwise one."""
+        active = [(each, loader) for each in self._loaders if (loader := each.loader()) is not None]
+        if len(active) > 1:
+            turn = max(each.turn for each, _ in active)
+            latest = [each for each, _ in active if each.turn == turn]
+            active = [found for found in active if found[0].turn == turn and not any(map(found[0].encloses, latest))]
+        return [loader for _, loader in active]
 
     @property
     def dataloader_references(self) -> list[Any]:
         """The prepared loaders that are being iterated over, the innermost last."""
-        return [None, *(reference() for reference in self._loaders)]  # Accelerate's list begins with `None` too
+        return [None, *(each.loader() for each in self._loaders)]  # Accelerate's list begins with `None` too
 
     @property
     def in_dataloader(self) -> bool:
@@ -95,9 +148,11 @@ class GradientState:
 
     @property
     def end_of_dataloader(self) -> bool:
-        """Whether the current batch is the last of its loader."""
-        loader = self._loaders[-1]() if self._loaders else None
-        return loader is not None and loader.end_of_dataloader
+        """Whether the current batch is the last of its loader; of several that are read together, of any."""
+        if len(self._loaders) == 1:
+            loader = self._loaders[0].loader()
+            return loader is not None and loader.end_of_dataloader
+        return any(loader.end_of_dataloader for loader in self.loaders_in_use)
 
     @property
     def remainder(self) -> int:
@@ -114,12 +169,18 @@ class GradientState:
         """Sets `sync_gradients`, as loops do that count the batches themselves."""
         self.sync_gradients = sync_gradients
 
-    def _add_dataloader(self, loader: Any) -> None:
-        self._loaders.append(weakref.ref(loader))
+    def batches_by_loader(self) -> dict[ActiveLoader, int]:
+        """The active loaders, each with how many batches it has delivered."""
+        return {each: each.batches for each in self._loaders}
+
+    def _add_dataloader(self, loader: Any, enclosing: Mapping[ActiveLoader, int] | None = None) -> ActiveLoader:
+        active = ActiveLoader(loader, self.batches_by_loader() if enclosing is None else enclosing, self)
+        self._loaders.append(active)
         self.has_cut_sequences = False
+        return active
 
     def _remove_dataloader(self, loader: Any) -> None:
-        self._loaders = [reference for reference in self._loaders if reference() not in (loader, None)]
+        self._loaders = [each for each in self._loaders if each.loader() not in (loader, None)]
 
     def __repr__(self) -> str:
         return (

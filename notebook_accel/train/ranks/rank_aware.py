@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from abc import ABC, abstractmethod
@@ -9,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import torch
-
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors.rows import Reading, is_array, take
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -119,13 +120,14 @@ class RankAware(ABC):
 
     @contextmanager
     def split_between_processes(self, inputs: Any, apply_padding: bool = False) -> Iterator[Any]:
-        """Gives this rank its share of a list, tuple, tensor or data set, or of each of a dict's values.
+        """Gives this rank its share of a list, tuple, tensor, array, or data set, or of each of these in a dict.
 
-        If the elements do not divide evenly, earlier ranks get one more. A string goes to every rank as it is. Ranks
-        that share layers or sequences, under an `Accelerator`, get the same share.
+        If the elements do not divide evenly, earlier ranks get one more. A text goes to every rank as it is, and so
+        does a number in a dict. Ranks that share layers or sequences, under an `Accelerator`, get the same share.
 
         Args:
-            inputs: What to divide, along its first dimension; the values of a dict must have the same length.
+            inputs: What to divide, along its first dimension. A dict may be nested, and a dataclass or a named tuple
+                is divided like it; its values must have the same length.
             apply_padding: Whether to repeat the last element until all shares have the same length: that of the share,
                 or of the whole data set, as in Accelerate.
 
@@ -133,6 +135,17 @@ class RankAware(ABC):
             ConfigurationError: The inputs cannot be divided, or the values of a dict differ in length.
         """
         yield share(inputs, self._data_ranks.rank, self._data_ranks.size, pad=apply_padding)
+
+
+class _Inputs(Reading):
+    """Inputs to divide, of which each sequence has an entry for each sample."""
+
+    def is_column(self, value: Any) -> bool:
+        if isinstance(value, (str, bytes, Mapping)) or tree.is_namedtuple(value) or dataclasses.is_dataclass(value):
+            return False
+        if is_array(value):
+            return bool(value.ndim)
+        return hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
@@ -146,47 +159,26 @@ def share(inputs: Any, rank: int, size: int, *, pad: bool = False) -> Any:
     """
     if size == 1 or isinstance(inputs, (str, bytes)):  # a text, such as a prompt, is one sample
         return inputs
-    if isinstance(inputs, Mapping):
-        lengths = {len(value) for value in inputs.values()}
-        if len(lengths) > 1:
-            raise ConfigurationError(
-                f"the values of a dict must have the same length to be divided, but have several: {sorted(lengths)}"
-            )
-        return type(inputs)({key: share(value, rank, size, pad=pad) for key, value in inputs.items()})  # type: ignore[call-arg]
-    if not hasattr(inputs, "__getitem__") or not hasattr(inputs, "__len__"):
+    columns = list(_Inputs().columns(inputs))
+    if not columns:
         raise ConfigurationError(
-            f"a {type(inputs).__name__} can't be divided among ranks: pass a list, tuple, dict or tensor"
+            f"a {type(inputs).__name__} can't be divided among ranks: pass a list, tuple, tensor, array, or data set, "
+            "or a dict of these"
         )
-    least, extra = divmod(len(inputs), size)
+    lengths = {len(column) for _, column in columns}
+    if len(lengths) > 1:
+        raise ConfigurationError(
+            f"the values of a dict must have the same length to be divided, but have several: {sorted(lengths)}"
+        )
+    length = lengths.pop()
+    least, extra = divmod(length, size)
     start = rank * least + min(rank, extra)
-    own = least + (rank < extra)
-    longest = math.ceil(len(inputs) / size)
-    if pad and own < longest and _is_dataset(inputs):
-        return inputs.select([*range(start, start + own), *[len(inputs) - 1] * (longest - own)])
-    part = _cut(inputs, start, start + own)
-    return _filled(part, inputs, longest) if pad and own < longest else part
-
-
-def _cut(inputs: Any, start: int, end: int) -> Any:
-    if _is_dataset(inputs):
-        return inputs.select(range(start, end) if start < end else [])  # a range may not begin at the end
-    return inputs[start:end]
-
-
-def _is_dataset(inputs: Any) -> bool:
-    """Whether this is a data set of the `datasets` library, whose slices are dicts."""
-    return hasattr(inputs, "select") and not isinstance(inputs, (list, tuple, str, torch.Tensor))
-
-
-def _filled(part: Any, inputs: Any, length: int) -> Any:
-    """The part with its last element repeated up to a length; if it is empty, the last element of all inputs is."""
-    missing = length - len(part)
-    last = part[-1:] if len(part) else inputs[-1:]
-    if isinstance(part, torch.Tensor):
-        return torch.cat([part, *[last.to(part.device)] * missing])
-    if isinstance(part, (list, tuple)):
-        return part + last * missing
-    raise ConfigurationError(f"a {type(part).__name__} can't be padded: pass a list, tuple, tensor or data set")
+    end = start + least + (rank < extra)
+    missing = math.ceil(length / size) - (end - start)
+    is_dataset = any(hasattr(column, "select") and not is_array(column) for _, column in columns)
+    last = length - 1 if is_dataset or end == start else end - 1  # of the whole data set, as in Accelerate
+    chosen = [*range(start, end), *[last] * missing] if pad and missing else None
+    return take(inputs, slice(start, end) if chosen is None else chosen, _Inputs(length))
 
 
 def _only_if(condition: Callable[[], bool], function: F) -> F:

@@ -57,6 +57,7 @@ class Accumulation:
     def next(self, models: Sequence[nn.Module]) -> NullContext:
         """Counts a batch; returns a context in which its gradients are synced only if the optimizer steps after it."""
         state = self.state
+        state.turn += 1
         if state.sync_with_dataloader and state.end_of_dataloader:
             self.step = 0
             state.sync_gradients = True

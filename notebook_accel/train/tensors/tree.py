@@ -131,7 +131,7 @@ def leaves(data: Any, test_type: Callable[[Any], bool] = is_torch_tensor) -> lis
     """The leaves that `test_type` accepts, in order."""
     if test_type(data):
         return [data]
-    return [leaf for child in _children(data) or () for leaf in leaves(child, test_type)]
+    return [leaf for _, child in items(data) or () for leaf in leaves(child, test_type)]
 
 
 def tensors(data: Any, operation: str) -> list[torch.Tensor]:
@@ -140,7 +140,7 @@ def tensors(data: Any, operation: str) -> list[torch.Tensor]:
     Raises:
         TypeError: There is another leaf; the message names the operation.
     """
-    found = leaves(data, lambda value: _children(value) is None)
+    found = leaves(data, lambda value: items(value) is None)
     for leaf in found:
         if not isinstance(leaf, torch.Tensor):
             advice = "pass torch.tensor(value) for a number, or call gather_object for other objects"
@@ -153,23 +153,32 @@ def _other_leaf(operation: Any, leaf: Any) -> str:
     return f"{operation} takes {kinds}; found a {type(leaf).__name__}"
 
 
-def _children(node: Any) -> Collection[Any] | None:
-    """The children of a node, in order; `None` for a leaf."""
+def items(node: Any) -> Collection[tuple[Any, Any]] | None:
+    """The children of a node, in order, each with its index, key, or field; `None` for a leaf."""
     if isinstance(node, (tuple, list)):
-        return node
+        return list(enumerate(node))
     if isinstance(node, Mapping):
-        return node.values()
+        return node.items()
     if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        return [getattr(node, field.name) for field in dataclasses.fields(node)]
+        return [(field.name, getattr(node, field.name)) for field in dataclasses.fields(node)]
     return None
+
+
+def step(node: Any, key: Any) -> str:
+    """How Python code gets from a node to one of its children."""
+    if is_namedtuple(node):
+        return f".{node._fields[key]}"
+    if dataclasses.is_dataclass(node) and not isinstance(node, Mapping):
+        return f".{key}"
+    return f"[{key!r}]"
 
 
 def has_only_tensors(data: Any) -> bool:
     """Whether each leaf is a tensor."""
     if isinstance(data, torch.Tensor):
         return True
-    children = _children(data)
-    return children is not None and all(map(has_only_tensors, children))
+    children = items(data)
+    return children is not None and all(has_only_tensors(child) for _, child in children)
 
 
 def find_batch_size(data: Any) -> int:
@@ -194,36 +203,6 @@ def ignorant_find_batch_size(data: Any) -> int | None:
 def find_device(data: Any) -> torch.device | None:
     """The device of the first tensor; `None` if there is none."""
     return next((tensor.device for tensor in leaves(data)), None)
-
-
-def concatenate(data: Any, dim: int = 0) -> Any:
-    """Concatenates trees of the same structure, leaf by leaf, along a dimension.
-
-    Args:
-        data: The trees, a list or tuple of at least one.
-        dim: The dimension along which the tensors are concatenated.
-
-    Raises:
-        TypeError: There are several trees, and a leaf is not a tensor.
-    """
-    first = data[0]
-    if isinstance(first, torch.Tensor):
-        return torch.cat(list(data), dim=dim)
-    is_named = dataclasses.is_dataclass(first) and not isinstance(first, Mapping)
-    pick: Callable[[Any, Any], Any] = getattr if is_named else lambda node, key: node[key]
-    new = with_children(first, lambda key, _: concatenate([pick(node, key) for node in data], dim))
-    if new is None and len(data) == 1:
-        return first
-    if new is None:
-        raise TypeError(f"only tensors can be joined, but this tree has a {type(first).__name__} among its leaves")
-    return new
-
-
-def slice_tensors(
-    data: Any, tensor_slice: slice, process_index: int | None = None, num_processes: int | None = None
-) -> Any:
-    """Returns the tree with the given rows of each tensor; the last two arguments are those of a `slice_fn`."""
-    return recursively_apply(lambda tensor: tensor[tensor_slice], data)
 
 
 def get_data_structure(data: Any) -> Any:

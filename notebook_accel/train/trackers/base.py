@@ -90,14 +90,14 @@ def scalars(values: Mapping[str, Any]) -> dict[str, float]:
     return {name: as_float(value) for name, value in found.items() if isinstance(value, (bool, int, float))}
 
 
-def warn_skipped(tracker: GeneralTracker, key: str, value: Any) -> None:
-    """Warns, once for each key, that a service cannot log a value of this type."""
+def warn_skipped(tracker: GeneralTracker, key: str, value: Any, takes: str) -> None:
+    """Warns, once for each key, that a service cannot log a value; `takes` is what it can log instead."""
     skipped_keys = tracker.__dict__.setdefault("_skipped", set())
     if key not in skipped_keys:
         skipped_keys.add(key)
         _log.warning(
-            "%s cannot log %r, a %s: only numbers. It is skipped; log it through get_tracker(%r, unwrap=True).",
-            type(tracker).__name__, key, type(value).__name__, tracker.name,
+            "%s cannot log %r, a %s: it takes %s. It is skipped; log it through get_tracker(%r, unwrap=True).",
+            type(tracker).__name__, key, type(value).__name__, takes, tracker.name,
         )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ class CometMLTracker(GeneralTracker):
             elif isinstance(value, dict):
                 self.writer.log_metrics(value, step=step, **kwargs)
             else:
-                warn_skipped(self, key, value)
+                warn_skipped(self, key, value, "numbers, texts, and dicts of numbers")
 
     @on_main_process
     def finish(self) -> None:

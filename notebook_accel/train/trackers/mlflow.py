@@ -84,7 +84,7 @@ class MLflowTracker(GeneralTracker):
 
         logged = {key: value for key, value in values.items() if len(str(value)) <= MAX_PARAM_VAL_LENGTH}
         for key in values.keys() - logged.keys():
-            warn_skipped(self, key, values[key])
+            warn_skipped(self, key, values[key], f"settings of up to {MAX_PARAM_VAL_LENGTH} characters")
         items = list(logged.items())
         for start in range(0, len(items), _PARAMS_PER_CALL):
             mlflow.log_params(dict(items[start : start + _PARAMS_PER_CALL]))
@@ -100,7 +100,7 @@ class MLflowTracker(GeneralTracker):
             if isinstance(number, (bool, int, float)):
                 metrics[key] = as_float(number)
             else:
-                warn_skipped(self, key, value)
+                warn_skipped(self, key, value, "numbers")
         mlflow.log_metrics(metrics, step=step, **kwargs)
 
     @on_main_process

@@ -63,7 +63,7 @@ class TensorBoardTracker(GeneralTracker):
                 lines = {name: plain(each) for name, each in value.items()}
                 self.writer.add_scalars(key, lines, global_step=step, **kwargs)
             else:
-                warn_skipped(self, key, value)
+                warn_skipped(self, key, value, "numbers, texts, and dicts of numbers")
         self.writer.flush()
 
     @on_main_process

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel import RankError
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import DataLoaderDispatcher, prepare_data_loader
+from notebook_accel.train.data import DataLoaderDispatcher, prepare_data_loader, uneven_inputs
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Encoding, Pair, Sample, Stream, numbers
 
@@ -139,10 +141,120 @@ def test_a_loop_can_be_left_by_all(on_two: Cases) -> None:
     assert on_two[left_early] == [[0, 8, 16, 24, 32], [4, 12, 20, 28, 36]]
 
 
+def every_kind(samples: list[torch.Tensor]) -> Any:
+    """A batch that says in many ways which samples it has."""
+    ids = torch.stack(samples)
+    own = ids.tolist()
+    return {
+        "tensor": ids,
+        "texts": [f"t{number}" for number in own],
+        "bytes": tuple(b"%d" % number for number in own),
+        "array": np.array(own),
+        "records": [{"id": number} for number in own],
+        "pair": Pair(ids, own),
+        "sample": Sample(ids, "of all"),
+        "encoding": Encoding({"ids": ids}, own),
+        "deque": deque(own),
+        "images": [torch.full((5, 1), number) for number in own],
+    }
+
+
+def last_of_every_kind() -> dict[str, Any]:
+    (*_, last) = dispatched(DataLoader(Stream(11), batch_size=4, collate_fn=every_kind))
+    return last
+
+
+def test_whatever_has_an_entry_for_each_sample_is_divided_like_the_tensors(on_two: Cases) -> None:
+    for found, own in zip(on_two[last_of_every_kind], ([8, 9], [10, 0]), strict=True):
+        assert found["tensor"].tolist() == own
+        assert found["texts"] == [f"t{number}" for number in own]
+        assert found["bytes"] == tuple(b"%d" % number for number in own)
+        assert found["array"].tolist() == own
+        assert found["records"] == [{"id": number} for number in own]
+        assert (found["pair"].inputs.tolist(), found["pair"].labels) == (own, own)
+        assert (found["sample"].inputs.tolist(), found["sample"].name) == (own, "of all")
+        assert (found["encoding"]["ids"].tolist(), found["encoding"].encodings) == (own, own)
+        assert found["deque"] == deque(own)
+        assert [int(image[0, 0]) for image in found["images"]] == own
+
+
+def padded(samples: list[torch.Tensor]) -> dict[str, Any]:
+    """A batch that is as wide as its greatest number."""
+    ids = torch.stack(samples)
+    return {
+        "ids": ids,
+        "wide": torch.zeros(len(ids), int(ids.max()) + 1),
+        "texts": [str(each) for each in ids.tolist()],
+    }
+
+
+class Ready(IterableDataset):
+    """Batches of 2, 3, 4, … rows, of various widths."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Any:
+        return (torch.full((2 + number, 3 + number), number) for number in range(self.batches))
+
+
+def of_ragged_batches(plain: DataLoader[Any], metrics: Any) -> tuple[list[Any], list[Any]]:
+    seen, shapes = [], []
+    for batch in dispatched(plain):
+        shapes.append(tuple((batch["wide"] if isinstance(batch, dict) else batch).shape))
+        seen += uneven_inputs.gather_for_metrics(metrics(batch))
+    return shapes, seen
+
+
+def ragged(length: int) -> tuple[list[Any], list[Any]]:
+    plain = DataLoader(Stream(length), batch_size=4, collate_fn=padded)
+    return of_ragged_batches(plain, lambda batch: batch["texts"])
+
+
+def ready(batches: int) -> tuple[list[Any], list[Any]]:
+    return of_ragged_batches(DataLoader(Ready(batches), batch_size=None), lambda batch: batch[:, 0].int().tolist())
+
+
+RAGGED = {
+    (ragged, 15): ([(4, 4), (4, 12)], [(4, 8), (4, 15)]),  # the short batch repeats samples of its own
+    (ragged, 11): ([(4, 4), (2, 11)], [(4, 8), (2, 11)]),
+    (ready, 4): ([(2, 3), (4, 5)], [(3, 4), (5, 6)]),
+    (ready, 3): ([(2, 3), (4, 5)], [(3, 4), (4, 5)]),
+}
+
+
+@pytest.mark.parametrize(("make", "length"), RAGGED)
+def test_batches_that_cannot_be_joined_are_shared_whole_and_metrics_see_each_sample_once(
+    on_two: Cases, make: Any, length: int
+) -> None:
+    found = on_two[make, length]
+    assert tuple(shapes for shapes, _ in found) == RAGGED[make, length]
+    numbers = range(length) if make is ragged else [number for number in range(length) for _ in range(2 + number)]
+    for _, seen in found:
+        assert sorted(map(int, seen)) == list(numbers)
+
+
+def of_unclear_rows() -> list[Any]:
+    """Three images of three channels can be cut along either; the words of a batch belong to all of its samples."""
+    images = DataLoader(Stream(9), batch_size=3, collate_fn=lambda samples: [s.expand(3, 2, 2) for s in samples])
+    words = DataLoader(
+        Stream(6), batch_size=2, collate_fn=lambda samples: {"ids": torch.stack(samples), "words": ["a", "b", "c"]}
+    )
+    return [list(dispatched(images))[-1], list(dispatched(words))[-1]]
+
+
+def test_batches_whose_samples_are_unclear_are_shared_whole(on_two: Cases) -> None:
+    for images, words in on_two[of_unclear_rows]:
+        assert [int(image[0, 0, 0]) for image in images] == [6, 7, 8]
+        assert {image.shape for image in images} == {(3, 2, 2)}
+        assert (words["ids"].tolist(), words["words"]) == ([4, 5], ["a", "b", "c"])
+
+
 @pytest.fixture(scope="module")
 def on_two() -> Cases:
     functions = [batches, of_various_lengths, in_place, with_a_function, only_rank_0_reads, left_early]
-    return Cases({function: (function,) for function in functions})
+    functions += [last_of_every_kind, of_unclear_rows]
+    return Cases({function: (function,) for function in functions} | {case: case for case in RAGGED})
 
 
 def broken() -> None:
@@ -155,8 +267,15 @@ def broken() -> None:
         pass
 
 
+def undividable() -> None:
+    """In the first round, since later ones need not be read to know it."""
+    batch = {"ids": torch.arange(4), "words": ["a", "b", "c"]}
+    for _ in dispatched(DataLoader(Stream(8), batch_size=4, collate_fn=lambda _: batch), split_batches=True):
+        raise AssertionError
+
+
 def unjoinable() -> None:
-    list(dispatched(numbers(5, 2, collate_fn=lambda samples: [str(sample) for sample in samples])))
+    list(dispatched(DataLoader(Ready(4), batch_size=None), slice_fn_for_dispatch=cut))
 
 
 def unpicklable() -> None:
@@ -167,7 +286,8 @@ def unpicklable() -> None:
     ("function", "cause", "message"),
     [
         (broken, OSError, "the disk is gone"),
-        (unjoinable, ConfigurationError, "pass DataLoaderConfiguration(dispatch_batches=False)"),
+        (undividable, ConfigurationError, "batch['ids'] has 4 rows, and batch['words'] has 3"),
+        (unjoinable, ConfigurationError, "joins the batches of a round for slice_fn_for_dispatch"),
         (unpicklable, TypeError, "generator"),
     ],
 )

@@ -112,6 +112,67 @@ def test_the_inner_of_two_loops_is_the_active_one() -> None:
     assert state.active_dataloader is None
 
 
+def ends(loop: Any) -> list[bool]:
+    """Whether each step of a loop, which yields where it uses its batches, is the last of a loader."""
+    state, found = GradientState(), []
+    for _ in loop:
+        state.turn += 1  # as accumulate, backward, and gather_for_metrics do
+        found.append(state.end_of_dataloader)
+    return found
+
+
+def prepared(*batches: int) -> list[Any]:
+    return [prepare_data_loader(numbers(4 * count)) for count in batches]
+
+
+def test_of_loaders_that_are_read_together_any_can_be_at_its_end() -> None:
+    for lengths in ((2, 4), (4, 2), (1, 3), (3, 1)):
+        one, other = prepared(*lengths)
+        shorter = min(lengths)
+        assert ends(zip(one, other, strict=False)) == [False] * (shorter - 1) + [True]
+        assert not GradientState().in_dataloader
+
+
+def test_a_loop_within_a_loop_has_its_own_end() -> None:
+    outer, inner = prepared(1, 2)
+    assert ends(None for _ in outer for _ in inner) == [False, True]
+    pair = prepared(3, 3)
+    state, found = GradientState(), []
+    for _ in zip(*pair, strict=True):
+        found.append(ends(inner))
+        assert {id(each) for each in state.loaders_in_use} == {id(each) for each in pair}
+        found.append(state.end_of_dataloader)
+    assert found == [[False, True], False, [False, True], False, [False, True], True]
+
+
+def test_of_loaders_that_are_read_in_turn_that_whose_batch_is_used_counts() -> None:
+    one, other = prepared(2, 3)
+
+    def in_turn() -> Any:
+        first, second = iter(one), iter(other)
+        for _ in range(2):
+            yield next(first)
+            yield next(second)
+        yield next(second)
+
+    assert ends(in_turn()) == [False, False, True, False, True]
+
+
+def test_a_loader_that_begins_anew_beside_another_counts() -> None:
+    outer, inner = prepared(4, 2)
+
+    def beside() -> Any:
+        again = iter(inner)
+        for _ in outer:
+            try:
+                yield next(again)
+            except StopIteration:
+                again = iter(inner)
+                yield next(again)
+
+    assert ends(beside()) == [False, True, False, True]
+
+
 @pytest.mark.smoke
 def test_it_is_a_data_loader_and_shows_what_the_plain_one_has() -> None:
     plain = numbers(11, shuffle=True, num_workers=0, pin_memory=False)

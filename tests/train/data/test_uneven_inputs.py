@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from notebook_accel import Accelerator, RankError
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import prepare_data_loader, skip_first_batches, uneven_inputs
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Pair, SizedStream, Stream, numbers, read
@@ -24,6 +25,17 @@ LOADERS = {
     "iterable": lambda: DataLoader(Stream(11), batch_size=4),
     "iterable of known length": lambda: DataLoader(SizedStream(11), batch_size=4),
     "iterable read by workers": lambda: DataLoader(SizedStream(11), batch_size=4, num_workers=1),
+}
+STRUCTURES = {
+    "texts": lambda texts, batch: texts,
+    "a tuple of lists": lambda texts, batch: (texts, batch.tolist()),
+    "a list of lists": lambda texts, batch: [texts, texts, texts],
+    "a dictionary": lambda texts, batch: {"texts": texts, "nested": {"numbers": batch.tolist()}},
+    "a mixture": lambda texts, batch: {"texts": texts, "tensor": batch, "array": batch.numpy()},
+    "records": lambda texts, batch: [{"text": text} for text in texts],
+    "token lists": lambda texts, batch: [[number] * (number % 3 + 1) for number in batch.tolist()],
+    "tuples": lambda texts, batch: [(text, 0) for text in texts],
+    "a pair": lambda texts, batch: Pair(texts, batch.sum() * 0 + 1),
 }
 KINDS = {
     "a tensor": (lambda batch: batch, lambda found: found.tolist()),
@@ -56,9 +68,87 @@ def everything() -> dict[Any, list[int]]:
     return found
 
 
+def structured() -> dict[str, Any]:
+    """What is gathered in the last round of 11 samples on two ranks, three of which are new."""
+    found = {}
+    for name, make in STRUCTURES.items():
+        for batch in prepare_data_loader(numbers(11)):
+            found[name] = uneven_inputs.gather_for_metrics(make([str(number) for number in batch.tolist()], batch))
+    return found
+
+
 @pytest.fixture(scope="module")
 def on_two() -> Cases:
-    return Cases({"metrics": (everything,), "objects": (tensors_as_objects,), "frozen": (join, True, True)})
+    return Cases(
+        {
+            "metrics": (everything,),
+            "structures": (structured,),
+            "refused": (refused,),
+            "together": (together,),
+            "objects": (tensors_as_objects,),
+            "frozen": (join, True, True),
+        }
+    )
+
+
+def test_metrics_keep_their_structure_and_lose_what_is_repeated(on_two: Cases) -> None:
+    texts, ids = ["8", "9", "10"], [8, 9, 10]
+    for found in on_two["structures"]:
+        mixture, pair = found.pop("a mixture"), found.pop("a pair")
+        assert found == {
+            "texts": texts,
+            "a tuple of lists": (texts, ids),
+            "a list of lists": [texts, texts, texts],
+            "a dictionary": {"texts": texts, "nested": {"numbers": ids}},
+            "records": [{"text": text} for text in texts],
+            "token lists": [[8, 8, 8], [9], [10, 10]],
+            "tuples": [("8", 0), ("9", 0), ("10", 0)],
+        }
+        assert (mixture["texts"], mixture["tensor"].tolist(), mixture["array"].tolist()) == (texts, ids, ids)
+        assert (type(pair), pair.inputs) == (Pair, texts)
+        assert pair.labels.tolist() == [1, 1], "a value for a whole batch is one value for each rank"
+
+
+def together() -> list[Any]:
+    """Which steps are due, and what metrics see, of two loaders; the last batch of the first has three new samples."""
+    accelerator = Accelerator(gradient_accumulation_steps=3)
+    model, short, long = accelerator.prepare(torch.nn.Linear(1, 1), numbers(11), numbers(40))
+    found = []
+    for batch, _ in zip(short, long, strict=False):
+        with accelerator.accumulate(model):
+            found.append((accelerator.sync_gradients, accelerator.gather_for_metrics(batch).tolist()))
+    return found
+
+
+def test_loaders_that_are_read_together_end_in_a_step_and_in_metrics_without_repetitions(on_two: Cases) -> None:
+    assert on_two["together"] == [[(False, list(range(8))), (True, [8, 9, 10])]] * 2
+
+
+REFUSED = {
+    "a number among lists": (lambda batch: {"ids": batch.tolist(), "loss": 0.5}, r"input_data['loss'] is a float"),
+    "a text": (lambda batch: "text", "input_data is a str: put it in a list"),
+    "lists that can be read in two ways": (lambda batch: [[1] * 4] * 4, "can't tell whether a list of 4 lists"),
+    "other rows": (lambda batch: batch.repeat(2), "has 4 samples on this rank, but input_data has 8 rows"),
+    "other entries": (lambda batch: {"texts": ["a"]}, "has 4 samples on this rank, but input_data['texts'] has 1"),
+}
+
+
+def refused() -> dict[str, str]:
+    found = {}
+    for name, (make, _) in REFUSED.items():
+        loader = prepare_data_loader(numbers(11))
+        for batch in loader:
+            if loader.end_of_dataloader:
+                with pytest.raises(ConfigurationError) as error:
+                    uneven_inputs.gather_for_metrics(make(batch))
+                found[name] = str(error.value)
+    return found
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_metrics_cannot_gather_is_refused_by_name(on_two: Cases, name: str) -> None:
+    for found in on_two["refused"]:
+        assert REFUSED[name][1] in found[name]
 
 
 @pytest.mark.smoke

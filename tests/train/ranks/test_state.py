@@ -1,7 +1,9 @@
 import pickle
+from collections import deque
 from typing import Any
 
 import accelerate
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.state import is_initialized
 from notebook_accel.train.ranks.rank_aware import share
 from tests.train.conftest import Ranks
+from tests.train.data.loaders import Encoding, Pair, Sample
 from tests.train.parity.mapped import Rows
 
 
@@ -135,6 +138,27 @@ def test_a_tensor_is_shared_out_and_padded() -> None:
     assert [share(torch.arange(4), rank, 3, pad=True).tolist() for rank in range(3)] == [[0, 1], [2, 2], [3, 3]]
 
 
+KINDS = {
+    "an array": (np.arange(5), lambda part: part.tolist()),
+    "a deque": (deque(range(5)), list),
+    "a dictionary of arrays": ({"a": np.arange(5), "scale": 7.5}, lambda part: part["a"].tolist()),
+    "a nested dictionary": ({"a": list(range(5)), "b": {"c": torch.arange(5)}}, lambda part: part["b"]["c"].tolist()),
+    "a named tuple": (Pair(list(range(5)), "style"), lambda part: part.inputs),
+    "a dataclass": (Sample(torch.arange(5), "style"), lambda part: part.inputs.tolist()),
+    "an encoding": (Encoding({"ids": torch.arange(5)}, list(range(5))), lambda part: part.encodings),
+    "tensors": (tuple(torch.tensor([number]) for number in range(5)), lambda part: torch.cat(part).tolist()),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_inputs_is_shared_out_and_padded_as_itself(name: str) -> None:
+    inputs, numbers = KINDS[name]
+    for pad, shares in ((False, [[0, 1], [2, 3], [4]]), (True, [[0, 1], [2, 3], [4, 4]])):
+        found = [share(inputs, rank, 3, pad=pad) for rank in range(3)]
+        assert {type(each) for each in found} == {type(inputs)}
+        assert [numbers(each) for each in found] == shares
+
+
 @pytest.mark.parametrize(
     ("count", "shares"),
     [
@@ -192,6 +216,10 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
         share({"a": [1], "b": [1, 2]}, 0, 2)
     with pytest.raises(ConfigurationError, match="int can't be divided among ranks"):
         share(3, 0, 2)
+    with pytest.raises(ConfigurationError, match="a dict can't be divided among ranks"):
+        share({"scale": 7.5}, 0, 2)
+    with pytest.raises(ConfigurationError, match="a range can't be padded: pass a list"):
+        share(range(3), 1, 2, pad=True)
 
 
 def only_some() -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import rows, tree
 from tests.train.data.loaders import Encoding, Pair, Sample
 
 
@@ -74,8 +74,8 @@ def test_a_tree_is_rebuilt_with_its_types(name: str) -> None:
 def test_trees_are_joined_cut_and_moved(name: str) -> None:
     data, leaf = TREES[name]
     if all(isinstance(each, torch.Tensor) for each in _leaves(data)):
-        assert leaf(tree.concatenate([data, data, data])).tolist() == [1] * 6
-    assert leaf(tree.slice_tensors(data, slice(1))).tolist() == [1]
+        assert leaf(rows.concatenate([data, data, data])).tolist() == [1] * 6
+    assert leaf(rows.slice_tensors(data, slice(1))).tolist() == [1]
     assert leaf(tree.send_to_device(copy.deepcopy(data), "meta")).device.type == "meta"
     assert tree.find_batch_size(data) == 2
     assert leaf(tree.listify(data)) == [1.0, 1.0]
@@ -92,8 +92,6 @@ def test_what_is_no_tensor_is_left_alone_or_refused() -> None:
     assert tree.recursively_apply(torch.neg, ["text", 1, None]) == ["text", 1, None]
     with pytest.raises(TypeError, match=r"neg takes tensors, .* found a str"):
         tree.recursively_apply(torch.neg, {"a": ["text"]}, error_on_other_type=True)
-    with pytest.raises(TypeError, match="this tree has a str among its leaves"):
-        tree.concatenate([["a"], ["b"]])
 
 
 def test_an_operation_on_tensors_is_named_if_it_gets_something_else() -> None:
@@ -101,11 +99,6 @@ def test_an_operation_on_tensors_is_named_if_it_gets_something_else() -> None:
     for other in (1.5, [ONE, None], {"a": (ONE, "text")}):
         with pytest.raises(TypeError, match=r"^gather takes tensors, .*; found a (float|NoneType|str): pass torch"):
             tree.tensors(other, "gather")
-
-
-def test_a_single_tree_is_joined_with_nothing() -> None:
-    assert tree.concatenate(["a"]) == "a"
-    assert tree.concatenate([{"a": torch.ones(2), "b": "text"}])["b"] == "text"
 
 
 def test_the_size_and_the_device_of_a_tree_without_tensors_are_unknown() -> None:
