@@ -70,9 +70,12 @@ class DataParallel(Strategy):
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, DistributedDataParallel)
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        if isinstance(model, DistributedDataParallel):
-            model.require_backward_grad_sync = enabled
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        if not isinstance(model, DistributedDataParallel):
+            return True
+        before: bool = model.require_backward_grad_sync
+        model.require_backward_grad_sync = enabled
+        return before
 
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         return any(getattr(compiling.inner(model), "require_backward_grad_sync", False) for model in models)
