@@ -38,6 +38,8 @@ class GradientState:
     adjust_scheduler: bool
     sync_with_dataloader: bool
     sync_each_batch: bool
+    has_looped: bool
+    """Whether batches have come from a prepared loader."""
     loop: LoopWatch | None
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
     has_cut_sequences: bool
@@ -50,6 +52,7 @@ class GradientState:
         if state is None:
             state = super().__new__(cls)
             state.sync_gradients = True
+            state.has_looped = False
             state.loop = None
             state.has_cut_sequences = False
             state._loaders = []
@@ -115,6 +118,7 @@ class GradientState:
         self.sync_gradients = sync_gradients
 
     def _add_dataloader(self, loader: Any) -> None:
+        self.has_looped = True
         self._loaders.append(weakref.ref(loader))
         self.has_cut_sequences = False
 
