@@ -161,3 +161,22 @@ class PluginKwargs(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+class TrainingPoint:
+    """How far the training is, counted the same on all ranks, so that two can tell whether they are at one point of it.
+
+    Attributes:
+        steps: The number of steps that prepared optimizers have made on this rank. It is never reset.
+    """
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    @classmethod
+    def of_this_rank(cls) -> TrainingPoint:
+        """That of this rank, always the same object."""
+        found: TrainingPoint = rank_local.space().setdefault(f"{__name__}.point", cls())
+        return found
