@@ -24,6 +24,7 @@ from notebook_accel.train.strategies.base import Settings, StateDict
 from notebook_accel.train.strategies.parameters import (
     allocate_on_cpu,
     broadcast_initial_state,
+    equalize_replicas,
     optimizers_following,
 )
 from notebook_accel.train.strategies.sharded_states import ShardedStrategy
@@ -107,6 +108,9 @@ class FullySharded(ShardedStrategy):
                     sharded.set_force_sum_reduction_for_comms(True)
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
+            if self.state.num_processes > 1:
+                with torch.no_grad():
+                    equalize_replicas(model)
         else:
             for module in ignored:
                 module.to(self.state.device)  # fully_shard moves only what it shards
