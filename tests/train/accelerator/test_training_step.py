@@ -256,6 +256,20 @@ def test_gradients_stay_on_their_rank_until_a_step_is_due(number: int, on_two: C
     assert second == [([1.0] * number, False), ([1.5] * number, True)]
 
 
+def frozen() -> list[float]:
+    """The weights of a model that is not trained, and that each rank makes itself."""
+    accelerator = Accelerator()
+    torch.manual_seed(accelerator.process_index)
+    model = accelerator.prepare(nn.Linear(2, 2).requires_grad_(False))
+    return [*model.weight.flatten().tolist(), *model.bias.tolist()]
+
+
+def test_a_model_that_is_not_trained_is_the_same_on_all_ranks(on_two: Cases) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    assert on_two[(frozen,)] == [[*model.weight.flatten().tolist(), *model.bias.tolist()]] * 2
+
+
 def held_back(each_batch: bool) -> list[float]:
     plugin = GradientAccumulationPlugin(num_steps=2, sync_each_batch=each_batch)
     accelerator = Accelerator(gradient_accumulation_plugin=plugin)
@@ -361,6 +375,7 @@ def on_two() -> Cases:
         *((held_back, each_batch) for each_batch in (False, True)),
         *((nested, sharded) for sharded in (False, True)),
         (by_epoch,),
+        (frozen,),
         (triggered,),
     ]
     return Cases({call: call for call in calls})
