@@ -4,6 +4,10 @@ Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python
 the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
 mirrored when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the
 notebook's variables that the function does not use, and devices.
+
+Where the notebook has not seeded the generator of NumPy or torch, only rank 0 continues its numbers, and the others
+draw their own, as processes that start on their own do: in augmentation and dropout, ranks should not draw the same.
+Python's generator does not tell whether it was seeded, so all ranks continue it.
 """
 
 from __future__ import annotations
@@ -55,6 +59,9 @@ class NumericState:
     numpy: Any
     """`None` if the notebook has not imported NumPy: the rank then draws its own seed."""
     torch: dict[str, Any] | None
+    """`None` if the notebook has not imported torch."""
+    seeded: frozenset[str] = frozenset()
+    """Which of `numpy` and `torch` the notebook has seeded."""
 
 
 def capture() -> State:
@@ -69,8 +76,26 @@ def capture() -> State:
         random=random.getstate(),
         numpy=None if numpy is None else numpy.get_state(),
         torch=None if torch is None else _capture_torch(torch),
+        seeded=_seeded(numpy, torch),
     )
     return replace(capture_paths(), numbers=numbers)
+
+
+_LARGEST_CHOSEN_SEED = 2**53
+"""Of the seeds that torch draws for itself, of 64 bits, one in two thousand is not above this."""
+
+
+def _seeded(numpy: Any, torch: Any) -> frozenset[str]:
+    """The libraries whose generators somebody has seeded in this process. In doubt, they count as seeded."""
+    found = set()
+    # NumPy's keeps the source of the seed that it has drawn itself.
+    if numpy is not None and getattr(numpy.mtrand._rand._bit_generator, "_seed_seq", None) is None:
+        found.add("numpy")
+    if torch is not None:
+        seed = torch.initial_seed()
+        if seed <= _LARGEST_CHOSEN_SEED or seed >= 2**64 - _LARGEST_CHOSEN_SEED:  # a negative seed is near the end
+            found.add("torch")
+    return frozenset(found)
 
 
 def rehearse() -> None:
@@ -145,15 +170,20 @@ def _apply_on_other_node(state: State, folders: Mapping[str, str]) -> None:
 
 
 def _apply_numeric_state(numbers: NumericState) -> None:
+    rank = int(os.environ.get("RANK") or 0)
     random.setstate(numbers.random)
     if numbers.numpy is not None:
         import numpy as np
 
         np.random.set_state(numbers.numpy)
+        if rank and "numpy" not in numbers.seeded:
+            np.random.seed([*np.random.randint(2**32, size=4, dtype=np.uint64).tolist(), rank])
     elif "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if numbers.torch is not None:
-        _apply_torch(numbers.torch)
+        _apply_torch(numbers.torch, rank if "torch" not in numbers.seeded else 0)
+    elif "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
 def _invalidate_user_folders() -> None:
@@ -223,12 +253,17 @@ def _matmul(torch: Any) -> str:
         return str(torch.get_float32_matmul_precision())
 
 
-def _apply_torch(state: dict[str, Any]) -> None:
+def _apply_torch(state: dict[str, Any], own: int) -> None:
+    """Sets torch's generators and settings; with a number `own`, the generators draw other numbers for each such."""
     import torch
 
-    if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
-        torch.cuda.manual_seed_all(state["seed"])  # only queued, until the rank opens its device
+    seed = state["seed"]
     torch.set_rng_state(torch.frombuffer(bytearray(state["rng"]), dtype=torch.uint8))
+    if own:
+        seed = int(torch.randint(_LARGEST_CHOSEN_SEED, 2**63 - 1, ()).item()) ^ own
+        torch.default_generator.manual_seed(seed)
+    if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
+        torch.cuda.manual_seed_all(seed)  # only queued, until the rank opens its device
     torch.set_default_dtype(getattr(torch, state["dtype"]))
     if state["matmul"] != _matmul(torch):
         with _without_warnings():

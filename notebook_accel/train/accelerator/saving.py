@@ -35,9 +35,10 @@ class Saving(AcceleratorBase):
     ) -> Path:
         """Saves the state of the run to a folder; all ranks call it.
 
-        If each rank has the complete weights, as with DDP, rank 0 may also call it alone, as scripts for Accelerate do.
-        It waits up to 20 seconds for the other ranks, the first time at a line of code, and then saves without their
-        random states and positions in the loaders.
+        If each rank has the complete weights, as with DDP, rank 0 doesn't wait for the others: each of them adds its
+        random states and its positions in the loaders to the checkpoint when it calls. So rank 0 may also call it
+        alone, as scripts for Accelerate do, and `load_state` then names the ranks whose states are missing. Before you
+        copy the folder elsewhere, call `wait_for_everyone`.
 
         Args:
             output_dir: The folder; not used with `ProjectConfiguration(automatic_checkpoint_naming=True)`.

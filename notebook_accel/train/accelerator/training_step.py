@@ -15,6 +15,7 @@ from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
 from notebook_accel.train.ranks import collectives
+from notebook_accel.train.ranks.gradient_state import TrainingPoint
 from notebook_accel.train.steps.accumulation import NO_OP, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.tunable import Tunable
@@ -86,6 +87,9 @@ class Stepping(AcceleratorBase):
                 stack.enter_context(uneven_inputs.overriding_even_batches(self._dataloaders, even_batches))
             stack.enter_context(self.strategy.join([compiling.inner(each) for each in joinables]))
             yield
+        if self.use_distributed:  # ranks that have run out of batches have made fewer steps
+            point = TrainingPoint.of_this_rank()
+            point.steps = int(collectives.reduce(torch.tensor(point.steps), "max"))
 
     # The step
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from notebook_accel.train.anatomy.step_clock import (
     LoaderFacts,
     StepClock,
 )
+from notebook_accel.train.models.compiling import CallInPlace
 
 
 def batches(clock: StepClock, facts: LoaderFacts, found: Iterator[Any]) -> Iterator[Any]:
@@ -66,25 +67,15 @@ def watch_forward(model: nn.Module) -> None:
     Hooks would make each pass some 10 µs slower. What `Module.compile` sets instead is called in place of `forward` and
     all hooks, belongs to no state, and is left out where a module is pickled.
     """
-    call = model._compiled_call_impl
-    if not isinstance(call, MeasuredCall):
-        model.__dict__["_compiled_call_impl"] = MeasuredCall(model, call)
+    if not isinstance(model._compiled_call_impl, MeasuredCall):
+        model.__dict__["_compiled_call_impl"] = MeasuredCall(model)
 
 
-class MeasuredCall:
-    """Calls a model and measures its forward pass; can be pickled, since DDP pickles it too.
-
-    Args:
-        model: The model.
-        given: What `Module.compile` has set, if the user has called that.
-    """
-
-    def __init__(self, model: nn.Module, given: Callable[..., Any] | None) -> None:
-        self._model = model
-        self._given = given
+class MeasuredCall(CallInPlace):
+    """Calls a model and measures its forward pass; can be pickled, since DDP pickles it too."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = self._given or self._model._call_impl
+        call = self.given or self.module._call_impl
         clock = step_clock.current()
         # A model within another is part of that one's pass, and an evaluation isn't part of a training step.
         if clock is None or clock.part == FORWARD or not torch.is_grad_enabled() or torch.compiler.is_compiling():

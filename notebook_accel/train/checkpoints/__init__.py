@@ -2,8 +2,8 @@
 
 Start reading at `checkpoint.py` (`save_state`, `load_state`), then `contents.py` (file by file). How models and
 optimizers lie in its files is in `layouts/`; the files of weights are in `weights.py`. `serialization.py` writes other
-files so that they can't run code. `callers.py` finds out whether all ranks save or rank 0 alone, and `all_ranks.py`
-takes steps that fail on all ranks if they fail on one.
+files so that they can't run code. `all_ranks.py` takes steps that fail on all ranks if they fail on one, and
+`participants.py` lets rank 0 save without waiting where each rank has all weights.
 
 The loop over `Accelerator.epochs` saves while the training continues: ranks copy their parts (`parts.py`), a thread
 writes them (`background.py`), and a file with their checksums seals them (`seal.py`). No other training may save to

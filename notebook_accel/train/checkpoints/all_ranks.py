@@ -78,12 +78,19 @@ class AllRanks:
 
 
 @contextmanager
-def long_wait_noticed(call: str, after_s: float = _LONG_WAIT_S) -> Iterator[None]:
+def others_awaited(call: str, after_s: float = _LONG_WAIT_S) -> Iterator[None]:
     """Warns if the block takes long, which is usually because only some ranks make this call."""
     message = (
         f"{call} has waited for the other ranks for {after_s:g} s. All ranks have to call it: if the call is in "
         "`if accelerator.is_main_process:`, move it out of the block."
     )
+    with long_wait_noticed(message, after_s):
+        yield
+
+
+@contextmanager
+def long_wait_noticed(message: str, after_s: float) -> Iterator[None]:
+    """Warns if the block takes longer than `after_s` seconds."""
     timer = threading.Timer(after_s, _log.warning, (message,), {"main_process_only": False})
     timer.daemon = True
     timer.start()

@@ -1,8 +1,8 @@
 """Checkpoints of a whole run: `save_state` and `load_state`.
 
-All ranks call these together, but where each has all weights, rank 0 may save alone. A failure on one rank raises on
-all, so that none waits forever. A checkpoint is written to a hidden folder and then renamed, so that it exists
-completely or not at all.
+All ranks call these together, and a failure on one raises on all, so that none waits forever. But where each rank has
+all weights, rank 0 saves them without waiting, and other ranks that call add their parts: see `participants.py`. A
+checkpoint is written to a hidden folder and then renamed, so that it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import callers, folders
-from notebook_accel.train.checkpoints.all_ranks import AllRanks, long_wait_noticed
-from notebook_accel.train.checkpoints.callers import Callers
-from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
+from notebook_accel.train.checkpoints import folders, participants
+from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
+from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions, random_states_name
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
@@ -86,7 +85,9 @@ class Checkpoints:
     def save(
         self, contents: Contents, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True
     ) -> Path:
-        """Writes a checkpoint; all ranks call it, or rank 0 alone if it has all weights.
+        """Writes a checkpoint; all ranks call it, or rank 0 alone if each rank has all weights.
+
+        In the latter case, rank 0 waits for no other rank, and each rank that calls returns when it has added its part.
 
         Args:
             contents: What to write.
@@ -100,13 +101,15 @@ class Checkpoints:
             ConfigurationError: The folder is not known, or the contents include something that could not be read back.
             CheckpointError: Saving failed on another rank.
         """
-        given = "" if output_dir is None else os.fspath(output_dir)
-        who = callers.find(given) if self._can_be_alone(contents) else Callers.ALL
-        if who is Callers.FIRST and not PartialState().is_main_process:
-            target = self._name(output_dir)
+        write = functools.partial(self._write, contents, safe_serialization)
+        if self._waits_for_all(contents):
+            with others_awaited("save_state"):
+                target = self._agree(AllRanks(), output_dir)
+            save_folder(AllRanks(), target, write, self._project.total_limit)
+        elif PartialState().is_main_process:
+            target = self._save_alone(write, output_dir)
         else:
-            write = functools.partial(self._write, contents, safe_serialization)
-            target = self._save(write, output_dir, AllRanks(None if who is Callers.ALL else _gather_here))
+            target = self._add_part(write, output_dir)
         if self._project.automatic_checkpoint_naming:
             self._project.iteration += 1
         _log.info("Saved the state of the run to %s.", target)
@@ -162,29 +165,70 @@ class Checkpoints:
         state = PartialState()
         return state.is_local_main_process if self._project.save_on_each_node else state.is_main_process
 
-    def _save(self, write: Callable[[Path], None], output_dir: str | os.PathLike[str] | None, ranks: AllRanks) -> Path:
+    def _waits_for_all(self, contents: Contents) -> bool:
+        """Whether no rank can save without the others."""
+        state, strategy = PartialState(), contents.strategy
+        needs_all = strategy.gathers_weights or strategy.writes_together or self._project.save_on_each_node
+        return needs_all or not state.use_distributed or state.backend == "xla"
+
+    def _agree(self, ranks: AllRanks, output_dir: str | os.PathLike[str] | None) -> Path:
+        """The folder of a new checkpoint."""
+
         def choose() -> Path:
             target = self._name(output_dir)
             if self._project.automatic_checkpoint_naming:
                 _refuse_existing(target)
             return target
 
-        with long_wait_noticed("save_state"):
-            target = _agreed_folder(ranks, "prepare the folder", choose)
-        save_folder(ranks, target, write, self._project.total_limit)
+        return _agreed_folder(ranks, "prepare the folder", choose)
+
+    def _save_alone(self, write: Callable[..., None], output_dir: str | os.PathLike[str] | None) -> Path:
+        """Saves all but the parts of the other ranks, on rank 0."""
+        ranks = AllRanks(_gather_here)
+        with participants.announced(self._given(output_dir)) as save:
+            target = self._agree(ranks, output_dir)
+            save.name(target)
+            save_folder(ranks, target, functools.partial(write, save=save.id), self._project.total_limit)
         return target
 
-    def _can_be_alone(self, contents: Contents) -> bool:
-        """Whether rank 0 can save without the other ranks, which then perhaps don't call."""
+    def _add_part(self, write: Callable[..., None], output_dir: str | os.PathLike[str] | None) -> Path:
+        """Adds this rank's part to the checkpoint that rank 0 saves."""
         state = PartialState()
-        needs_all = contents.strategy.gathers_weights or contents.strategy.writes_together
-        return state.use_distributed and state.backend != "xla" and not (needs_all or self._project.save_on_each_node)
+        is_beside_first = state.process_index == state.local_process_index
+        own, given = self._name(output_dir), self._given(output_dir)
+        save = participants.find(given, same_paths=is_beside_first)
+        target = save.folder()
+        if not is_beside_first:  # where the folder may have another path
+            target = own.with_name(target.name)
+        elif save.given != given:
+            _warn_of_other_folder(own, target)
+        staged = StagedFolder(target, f"rank{state.process_index}")
+        staged.discard()
+        try:
+            staged.path.mkdir(parents=True)
+            write(staged.path, save=save.id)
+            save.wait()
+            if not is_beside_first:
+                target.mkdir(exist_ok=True)
+            if not staged.merge(last=random_states_name(state.process_index)):
+                _log.warning(
+                    "Rank %d could not add its random states to %s: the folder was moved or removed before. Call "
+                    "accelerator.wait_for_everyone() after save_state, and then move it.", state.process_index, target,
+                    main_process_only=False,
+                )  # fmt: skip
+        finally:
+            staged.discard()
+        return target
 
-    def _write(self, contents: Contents, safe_serialization: bool, folder: Path) -> None:
+    def _given(self, output_dir: str | os.PathLike[str] | None) -> str:
+        """The folder that this rank was given, if it counts."""
+        return "" if output_dir is None or self._project.automatic_checkpoint_naming else os.fspath(output_dir)
+
+    def _write(self, contents: Contents, safe_serialization: bool, folder: Path, save: str = "") -> None:
         weights = contents.strategy.checkpoint_weights(contents.models)
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
-        contents.write(folder, weights, SaveOptions(safe_serialization, self.writes))
+        contents.write(folder, weights, SaveOptions(safe_serialization, self.writes, save=save))
 
     def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
         models = list(contents.models)
@@ -270,7 +314,7 @@ def save_folder(
 
 
 def _gather_here(_: str, text: str | None) -> list[str | None]:
-    """What a rank that saves alone gathers."""
+    """What rank 0 gathers when it saves without the others."""
     return [text]
 
 
@@ -281,12 +325,16 @@ def _agreed_folder(ranks: AllRanks, task: str, choose: Callable[[], Path]) -> Pa
     folder = Path(named[state.process_index])
     chosen = Path(named[state.process_index - state.local_process_index])
     if chosen != folder:
-        _log.warning(
-            "Rank %d named the folder %s, but rank %d, the first of its machine, named it %s: the latter is used.",
-            state.process_index, folder, state.process_index - state.local_process_index, chosen,
-            main_process_only=False,
-        )  # fmt: skip
+        _warn_of_other_folder(folder, chosen)
     return chosen
+
+
+def _warn_of_other_folder(own: Path, chosen: Path) -> None:
+    state = PartialState()
+    _log.warning(
+        "Rank %d named the folder %s, but rank %d, the first of its machine, named it %s: the latter is used.",
+        state.process_index, own, state.process_index - state.local_process_index, chosen, main_process_only=False,
+    )  # fmt: skip
 
 
 def _refuse_existing(numbered: Path) -> None:

@@ -3,7 +3,7 @@
 model[_i].safetensors, optimizer[_i].bin    or shards, as the strategy has it: see layouts/
 scheduler[_i].bin  scaler.pt  tunables.pkl  custom_checkpoint_{i}.pkl
 dl_state_dict[_i].bin, dl_state_dict[_i]_rank{r}.bin    where each rank is in its loaders; rank 0 first
-random_states_{r}.pkl                       the generators of rank r, and the step
+random_states_{r}.pkl                       the generators of rank r, and the step; the last file of the rank's part
 gradients[_i]_rank{r}.bin                   if saved in the middle of an accumulation
 """
 
@@ -45,6 +45,8 @@ class SaveOptions:
     """Whether unsharded weights are written as safetensors."""
     writes: bool = True
     """Whether this rank writes the files that would be equal on all ranks."""
+    save: str = ""
+    """What tells the save from others to the same folder, if ranks write to it one by one."""
     group: Any = None
     """The process group with which ranks agree on shards while they are written; `None` for that of the training."""
 
@@ -138,7 +140,7 @@ class Contents:
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)
             parts.append(safe_part(loader.state_dict(), name, f"data loader {index}"))
-        parts.append(self._random_states(state))
+        parts.append(self._random_states(state, options.save))
         if self.pending:
             parts += self._gradients(state)
         return [*parts, *self.common()] if options.writes else parts
@@ -158,9 +160,10 @@ class Contents:
             parts.append(safe_part(custom.state_dict(), f"custom_checkpoint_{index}.pkl", owner))
         return parts
 
-    def _random_states(self, state: PartialState) -> Part:
-        states = {"step": self.step, "num_processes": state.num_processes, **random_states.capture(state.device)}
-        return safe_part(states, f"{RNG_STATE_NAME}_{state.process_index}.pkl", "the random generators")
+    def _random_states(self, state: PartialState, save: str) -> Part:
+        facts = {"step": self.step, "num_processes": state.num_processes, "save": save}
+        states = {**facts, **random_states.capture(state.device)}
+        return safe_part(states, random_states_name(state.process_index), "the random generators")
 
     def _gradients(self, state: PartialState) -> list[Part]:
         parts = []
@@ -180,27 +183,28 @@ class Contents:
     def read(self, folder: Path, models: Sequence[nn.Module], options: LoadOptions) -> int:
         """Loads everything from a folder; `models` are those that the hooks have kept. Returns the step."""
         self._refuse_other_counts(folder)
-        state = PartialState()
-        saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
+        saved = SavedParts(folder)
         self.strategy.load_checkpoint(StrategyLoad(folder, models, self.optimizers, options))
         for index, scheduler in enumerate(self.schedulers):
             path = folder / file_name(SCHEDULER_NAME, index)
             scheduler.load_state_dict(load(path, map_location="cpu", **options.load_kwargs))
-        self._read_loaders(folder, state)
+        self._read_loaders(folder, has_own=saved.own is not None)
         if self.scaler is not None:
             self._read_scaler(folder)
         if self.tunables is not None and (folder / TUNABLES_NAME).is_file():
             self.tunables.load_state_dict(load(folder / TUNABLES_NAME, map_location="cpu"))
         for index, custom in enumerate(self.custom):
             custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
-        self._read_gradients(folder, state, saved_ranks)
+        self._read_gradients(folder, saved)
+        saved.warn_of_missing()
         # Last, since loading the other parts may have drawn from the generators.
-        return read_random_states(folder)
+        return saved.restore_generators()
 
-    def _read_loaders(self, folder: Path, state: PartialState) -> None:
+    def _read_loaders(self, folder: Path, *, has_own: bool) -> None:
+        rank = PartialState().process_index
         for index, loader in enumerate(self.loaders):
-            own = folder / file_name(LOADER_NAME, index, rank=state.process_index)
-            path = own if own.is_file() else folder / file_name(LOADER_NAME, index)
+            own = folder / file_name(LOADER_NAME, index, rank=rank)
+            path = own if has_own and own.is_file() else folder / file_name(LOADER_NAME, index)
             if path.is_file():
                 loader.load_state_dict(load(path, map_location="cpu"))
 
@@ -210,16 +214,18 @@ class Contents:
         else:
             _log.warning("%s was saved without a gradient scaler: this one starts afresh.", folder)
 
-    def _read_gradients(self, folder: Path, state: PartialState, saved_ranks: int) -> None:
+    def _read_gradients(self, folder: Path, saved: SavedParts) -> None:
+        state = PartialState()
+        if not any(folder.glob(f"{GRADIENTS_NAME}*_rank*.bin")):
+            return
+        if saved.missing or saved.ranks != state.num_processes:
+            _log.warning(
+                "%s was saved by %d ranks in the middle of an accumulation; its gradients are dropped on %d ranks.",
+                folder, saved.ranks - len(saved.missing), state.num_processes,
+            )  # fmt: skip
+            return
         for index, model in enumerate(self.models):
             own = folder / file_name(GRADIENTS_NAME, index, rank=state.process_index, first=False)
-            saved = list(folder.glob(f"{GRADIENTS_NAME}*_rank*.bin"))
-            if saved and saved_ranks != state.num_processes:
-                _log.warning(
-                    "%s was saved on %d ranks in the middle of an accumulation; its gradients are dropped on %d ranks.",
-                    folder, saved_ranks, state.num_processes,
-                )  # fmt: skip
-                return
             if own.is_file():
                 gradients = load(own, map_location=state.device)
                 for name, parameter in model.named_parameters():
@@ -257,21 +263,67 @@ def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first:
     return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
 
 
+def random_states_name(rank: int | str) -> str:
+    """The last file that a rank writes of its part."""
+    return f"{RNG_STATE_NAME}_{rank}.pkl"
+
+
 def read_random_states(folder: Path) -> int:
     """Sets this rank's random generators to their states in a checkpoint; returns the step."""
-    state = PartialState()
-    saved_ranks = len(list(folder.glob(f"{RNG_STATE_NAME}_*.pkl")))
-    own = folder / f"{RNG_STATE_NAME}_{state.process_index}.pkl"
-    first = folder / f"{RNG_STATE_NAME}_0.pkl"
-    if own.is_file():
-        states = load(own, map_location="cpu")
-        random_states.restore(states, state.device)
-    elif first.is_file():
-        states = load(first, map_location="cpu")
-        random_states.derive(states, state.process_index)
-    else:
-        _log.warning("%s has no random states: the generators stay as they are.", folder)
-        return 0
-    if saved_ranks != state.num_processes:
-        _log.info("%s was saved on %d ranks and is loaded on %d.", folder, saved_ranks, state.num_processes)
-    return int(states.get("step", 0))
+    return SavedParts(folder).restore_generators()
+
+
+class SavedParts:
+    """Whose parts a checkpoint has. One that a rank added to an earlier checkpoint in the same folder doesn't count.
+
+    Args:
+        folder: The checkpoint.
+
+    Attributes:
+        first: The random states of rank 0; `None` if they aren't there.
+        own: Those of this rank.
+        ranks: The number of ranks of the run that saved it.
+        missing: The numbers of those that should have a part, but have none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.first = self._read(0)
+        self.own = self._read(PartialState().process_index)
+        counted = len(list(folder.glob(random_states_name("*"))))
+        self.ranks = int((self.own or self.first or {}).get("num_processes", counted))
+        # Ranks that save together have all written their parts, though perhaps each to the disk of its own node.
+        is_one_by_one = self.first is not None and self.first.get("save")
+        self.missing = [rank for rank in range(self.ranks) if is_one_by_one and self._read(rank) is None]
+
+    def _read(self, rank: int) -> dict[str, Any] | None:
+        path = self._folder / random_states_name(rank)
+        if not path.is_file():
+            return None
+        states: dict[str, Any] = load(path, map_location="cpu")
+        is_of_other_save = rank and self.first is not None and self.first.get("save") != states.get("save")
+        return None if is_of_other_save else states
+
+    def warn_of_missing(self) -> None:
+        """Warns that some ranks don't resume exactly, on the same number of ranks."""
+        if self.missing and self.ranks == PartialState().num_processes:
+            _log.warning(
+                "%s has no part of rank %s, which did not call save_state, or had ended before its part was written: "
+                "its generators and loaders continue from the states of rank 0, with other random numbers.",
+                self._folder, ", ".join(map(str, self.missing)),
+            )  # fmt: skip
+
+    def restore_generators(self) -> int:
+        """Sets this rank's random generators to their states; returns the step."""
+        state = PartialState()
+        states = self.own or self.first
+        if states is None:
+            _log.warning("%s has no random states: the generators stay as they are.", self._folder)
+            return 0
+        if self.own is not None:
+            random_states.restore(states, state.device)
+        else:
+            random_states.derive(states, state.process_index)
+        if self.ranks != state.num_processes:
+            _log.info("%s was saved on %d ranks and is loaded on %d.", self._folder, self.ranks, state.num_processes)
+        return int(states.get("step", 0))

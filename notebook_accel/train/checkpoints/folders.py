@@ -5,6 +5,7 @@ A checkpoint is written to a hidden folder beside its target, and renamed when e
     checkpoints/.checkpoint_3.unfinished/checkpoint_3   while it is written; after a crash, the next save removes it
     checkpoints/checkpoint_3                            from then on
     checkpoints/.checkpoint_3.previous                  the replaced checkpoint, between the two renames
+    checkpoints/.checkpoint_3.rank1/checkpoint_3        what a rank adds to it, until it is there
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ class StagedFolder:
 
     Args:
         target: The final path. An existing folder is replaced, but its files that no checkpoint writes are kept.
+        what: What the hidden folder is called, beside the target's name.
 
     Raises:
         ConfigurationError: The existing folder can't be replaced in one step.
     """
 
-    def __init__(self, target: str | os.PathLike[str]) -> None:
+    def __init__(self, target: str | os.PathLike[str], what: str = "unfinished") -> None:
         self.target = Path(target).expanduser().resolve()
-        self._workplace = hidden(self.target, "unfinished")
+        self._workplace = hidden(self.target, what)
         self.path = self._workplace / self.target.name
         """The folder while it is written. Its name is that of the target, which save hooks of users may read."""
         self._previous = hidden(self.target, "previous")
@@ -74,14 +76,23 @@ class StagedFolder:
         if self._previous.exists():
             shutil.rmtree(self._previous)
 
+    def merge(self, last: str) -> bool:
+        """Moves the files into the target, `last` after the others; returns whether it was there."""
+        _flush(self.path)
+        try:
+            _move_all(self.path, self.target, last)
+            _flush_entry(self.target)
+        except FileNotFoundError:
+            if self.target.exists():
+                raise
+            return False
+        shutil.rmtree(self.path)
+        self._keep_siblings()
+        return True
+
     def _keep_siblings(self) -> None:
         """Moves what save hooks have written next to the folder, so that it is next to the target."""
-        for path in self._workplace.iterdir():
-            new = self.target.parent / path.name
-            if new.is_dir() and not new.is_symlink():
-                shutil.copytree(path, new, dirs_exist_ok=True)
-            else:
-                os.replace(path, new)
+        _move_all(self._workplace, self.target.parent)
         shutil.rmtree(self._workplace)
 
     def _refuse_unmovable(self) -> None:
@@ -175,6 +186,16 @@ def staged_files(targets: Sequence[Path]) -> Iterator[None]:
     # All data is on the disk, so the rest is quick and cannot run out of space.
     for target in targets:
         os.replace(hidden(target, "unfinished"), target)
+
+
+def _move_all(source: Path, target: Path, last: str = "") -> None:
+    """Moves what a folder has into another, `last` after the others; folders of the same name are merged."""
+    for path in sorted(source.iterdir(), key=lambda path: path.name == last):
+        new = target / path.name
+        if new.is_dir() and not new.is_symlink():
+            shutil.copytree(path, new, dirs_exist_ok=True)
+        else:
+            os.replace(path, new)
 
 
 def _link_foreign_files(source: Path, target: Path) -> None:

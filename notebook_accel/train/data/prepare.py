@@ -29,6 +29,7 @@ from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.sample_sharing import SampleSharing
+from notebook_accel.train.ranks.seeds import number_of_first
 from notebook_accel.train.ranks.state import PartialState
 
 if TYPE_CHECKING:
@@ -101,8 +102,11 @@ def prepare_data_loader(
         has_useless_seed=data_seed is not None and not use_seedable_sampler,
     )
     base = _stateful(dataloader) if use_stateful_dataloader else duplicate(dataloader)
+    types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
+    # With this type, ranks agree on it whenever an epoch starts.
+    agreed = int if RNGType.GENERATOR in types else number_of_first
     if use_seedable_sampler:
-        _make_seedable(base, data_seed)
+        _make_seedable(base, agreed(torch.initial_seed()) if data_seed is None else data_seed)
     options: dict[str, Any] = {
         "sharing": sharing,
         "total_batch_size": size if size is None or split_batches else size * ranks,
@@ -111,7 +115,6 @@ def prepare_data_loader(
     }
     if non_blocking and put_on_device and device is not None and device.type == "cuda":
         base.pin_memory = True
-    types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
     if readers == 1:
         return DataLoaderShard(base, **options)
     how = {"split_batches": split_batches, "even_batches": even_batches}
@@ -121,7 +124,7 @@ def prepare_data_loader(
     if ranks == 1:
         return DataLoaderShard(base, rng_types=types, **options)
     follows = RNGType.GENERATOR in types and order.draws_freely(base)
-    _shard(base, num_processes=ranks, process_index=rank, **how)
+    _shard(base, agreed, num_processes=ranks, process_index=rank, **how)
     if (shard := shard_of(base)) is not None:
         shard.follows_first_rank = follows
     prepared = DataLoaderShard(base, rng_types=types, **options)
@@ -201,15 +204,15 @@ def _check(
         )
 
 
-def _make_seedable(base: DataLoader[Any], seed: int | None) -> None:
+def _make_seedable(base: DataLoader[Any], seed: int) -> None:
     """Makes a random order depend only on a seed and the epoch; any other order is kept."""
     sampler = get_sampler(base)
     if isinstance(sampler, RandomSampler):
         replace_sampler(base, SeedableRandomSampler.like(sampler, seed))
 
 
-def _shard(base: DataLoader[Any], **options: Any) -> None:
-    """Makes a loader yield one rank's share."""
+def _shard(base: DataLoader[Any], agreed: Callable[[int], int], **options: Any) -> None:
+    """Makes a loader yield one rank's share; `agreed` gives a seed that is the same on all ranks."""
     if isinstance(base.dataset, IterableDataset):
         _shard_iterable(base, **options)
         return
@@ -224,7 +227,7 @@ def _shard(base: DataLoader[Any], **options: Any) -> None:
     if not isinstance(sampler, SeedableRandomSampler) and getattr(sampler, "generator", _ABSENT) is None:
         # All ranks have to draw the same order: from a generator that can be made that of rank 0.
         sampler.generator = torch.Generator()
-        sampler.generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
+        sampler.generator.manual_seed(agreed(int(torch.empty((), dtype=torch.int64).random_().item())))
 
 
 def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:

@@ -34,7 +34,7 @@ class SeedableRandomSampler(RandomSampler):
         self.epoch = 0
 
     @classmethod
-    def like(cls, sampler: RandomSampler, data_seed: int | None) -> SeedableRandomSampler:
+    def like(cls, sampler: RandomSampler, data_seed: int) -> SeedableRandomSampler:
         """A seedable sampler that draws as many samples from the same source."""
         return cls(sampler.data_source, sampler.replacement, sampler._num_samples, sampler.generator, data_seed)
 

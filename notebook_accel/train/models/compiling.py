@@ -6,6 +6,7 @@ hooks, names of parameters, and the other wrappers stay as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -93,7 +94,28 @@ class _Forward:
 
 def has_compiled_regions(module: nn.Module) -> bool:
     """Whether a module or one in it is compiled, in a wrapper or in place."""
-    return any(is_compiled(each) or each._compiled_call_impl is not None for each in module.modules())
+    return any(is_compiled(each) or _compiled_call(each) is not None for each in module.modules())
+
+
+class CallInPlace:
+    """The base of what is called in place of a module, as `Module.compile` arranges it, without being compiled.
+
+    Args:
+        module: The module.
+
+    Attributes:
+        given: What was called in its place before, if it is compiled.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.given: Callable[..., Any] | None = module._compiled_call_impl
+
+
+def _compiled_call(module: nn.Module) -> Any:
+    """What `Module.compile` has made of a module; `None` if that was not called."""
+    call: Any = module._compiled_call_impl
+    return call.given if isinstance(call, CallInPlace) else call
 
 
 def _is_repeated_blocks(module: nn.Module) -> bool:

@@ -72,6 +72,8 @@ class GradientState:
     adjust_scheduler: bool
     sync_with_dataloader: bool
     sync_each_batch: bool
+    has_looped: bool
+    """Whether batches have come from a prepared loader."""
     loop: LoopWatch | None
     """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
     has_cut_sequences: bool
@@ -86,6 +88,7 @@ class GradientState:
         if state is None:
             state = super().__new__(cls)
             state.sync_gradients = True
+            state.has_looped = False
             state.loop = None
             state.has_cut_sequences = False
             state.turn = 0
@@ -174,6 +177,7 @@ class GradientState:
         return {each: each.batches for each in self._loaders}
 
     def _add_dataloader(self, loader: Any, enclosing: Mapping[ActiveLoader, int] | None = None) -> ActiveLoader:
+        self.has_looped = True
         active = ActiveLoader(loader, self.batches_by_loader() if enclosing is None else enclosing, self)
         self._loaders.append(active)
         self.has_cut_sequences = False
@@ -218,3 +222,22 @@ class PluginKwargs(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
+
+
+class TrainingPoint:
+    """How far the training is, counted the same on all ranks, so that two can tell whether they are at one point of it.
+
+    Attributes:
+        steps: The number of steps that prepared optimizers have made on this rank. It is never reset.
+    """
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    @classmethod
+    def of_this_rank(cls) -> TrainingPoint:
+        """That of this rank, always the same object."""
+        found: TrainingPoint = rank_local.space().setdefault(f"{__name__}.point", cls())
+        return found

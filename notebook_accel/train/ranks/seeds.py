@@ -143,7 +143,8 @@ def _warn_of_different_draws() -> None:
 
 def number_of_first(number: int) -> int:
     """Returns the number that rank 0 has passed; every rank has to call it."""
-    return int(_from_first(torch.tensor([number])).item())
+    high, low = _from_first(torch.tensor([number >> 32, number % 2**32])).tolist()  # a seed may have 64 bits
+    return int((high << 32) + low)
 
 
 def message_device() -> torch.device:

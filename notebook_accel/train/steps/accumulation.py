@@ -27,21 +27,20 @@ NO_OP = NullContext()
 
 
 class NoSync(NullContext):
-    """Disables the synchronization of the models' gradients, as DDP's `no_sync` does."""
+    """Disables the synchronization of the models' gradients, as DDP's `no_sync` does. Blocks may be nested."""
 
-    __slots__ = ("_models", "_strategy")
+    __slots__ = ("_before", "_models", "_strategy")
 
     def __init__(self, strategy: Strategy, models: Sequence[nn.Module]) -> None:
         self._strategy = strategy
         self._models = [compiling.inner(model) for model in models]
 
     def __enter__(self) -> None:
-        for model in self._models:
-            self._strategy.set_gradient_sync(model, False)
+        self._before = [self._strategy.set_gradient_sync(model, False) for model in self._models]
 
     def __exit__(self, *_: object) -> None:
-        for model in self._models:
-            self._strategy.set_gradient_sync(model, True)
+        for model, before in zip(reversed(self._models), reversed(self._before), strict=True):  # one may be there twice
+            self._strategy.set_gradient_sync(model, before)
 
 
 class Accumulation:

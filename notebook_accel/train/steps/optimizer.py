@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from notebook_accel import events
 from notebook_accel.train.anatomy import step_clock
 from notebook_accel.train.anatomy.step_clock import OPTIMIZER
-from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.gradient_state import GradientState, TrainingPoint
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -39,6 +39,7 @@ class AcceleratedOptimizer(Optimizer):
         self._skipped = self._has_stepped = False
         self._clock = step_clock.current()
         self._control = events.step_control()
+        self._point = TrainingPoint.of_this_rank()
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
@@ -58,6 +59,7 @@ class AcceleratedOptimizer(Optimizer):
         self._skipped = self._has_stepped = False
         self._clock = step_clock.current()
         self._control = events.step_control()
+        self._point = TrainingPoint.of_this_rank()
         self._register_step_hook()
 
     @property
@@ -110,6 +112,7 @@ class AcceleratedOptimizer(Optimizer):
         clock = self._clock
         if clock is not None:
             clock.enter(OPTIMIZER)
+        self._point.steps += 1
         loss = self._step(closure)
         if clock is not None:
             clock.end_step(self)

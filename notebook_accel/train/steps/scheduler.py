@@ -9,15 +9,19 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+
+_log = get_logger(__name__)
 
 
 class AcceleratedScheduler:
     """Wraps the user's scheduler.
 
     The schedule was written for one rank, so the scheduler steps once for each rank that had a batch, unless batches
-    are split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped.
+    are split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped. A call
+    with an argument, such as the metric for a `ReduceLROnPlateau`, is a single step, whatever the number of ranks.
 
     Args:
         scheduler: The user's scheduler.
@@ -43,6 +47,7 @@ class AcceleratedScheduler:
         self.step_with_optimizer = step_with_optimizer
         self.split_batches = split_batches
         ranks = PartialState().num_processes if processes is None else processes
+        self._warned = False
         self._repeats = 1 if split_batches or not step_with_optimizer else ranks
         # Only optimizers with a scaler can skip a step.
         self._may_skip = [
@@ -54,21 +59,35 @@ class AcceleratedScheduler:
         if not self.step_with_optimizer:
             self.scheduler.step(*args, **kwargs)
         elif not self.gradient_state.sync_gradients:
-            # A `ReduceLROnPlateau` doesn't count its steps.
+            # A `ReduceLROnPlateau` has no such count.
             if self.gradient_state.adjust_scheduler and hasattr(self.scheduler, "_step_count"):
                 self.scheduler._step_count += 1
         elif not any(optimizer.step_was_skipped for optimizer in self._may_skip):
             self._step(args, kwargs)
 
     def _step(self, args: Any, kwargs: Any) -> None:
-        if self._repeats == 1:
+        # What is given a metric or an epoch doesn't count batches, so the number of ranks doesn't matter to it.
+        if self._repeats == 1 or args or kwargs:
             self.scheduler.step(*args, **kwargs)
             return
+        if not self._warned:
+            self._warn_outside_of_loaders()
         for _ in range(self._repeats):
             # A scheduler with `total_steps` may have fewer steps left than there are ranks.
             total = getattr(self.scheduler, "total_steps", None)
             if total is None or total >= self.scheduler._step_count:
-                self.scheduler.step(*args, **kwargs)
+                self.scheduler.step()
+
+    def _warn_outside_of_loaders(self) -> None:
+        """Warns if it is called between the epochs of a loader, since it then counts epochs rather than batches."""
+        if self.gradient_state.in_dataloader or not self.gradient_state.has_looped:
+            return
+        self._warned = True
+        _log.warning(
+            "%s.step() was called outside of the loop over a prepared loader. Each call makes %d steps, one for each "
+            "rank, as is right if it counts batches. If it counts epochs, pass step_scheduler_with_optimizer=False to "
+            "the Accelerator, or leave the scheduler out of prepare.", type(self.scheduler).__name__, self._repeats,
+        )  # fmt: skip
 
     def get_last_lr(self) -> list[float]:
         return self.scheduler.get_last_lr()  # type: ignore[return-value]

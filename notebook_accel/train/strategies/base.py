@@ -104,8 +104,8 @@ class Strategy(ABC):
         return True
 
     @abstractmethod
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        """Sets whether the next backward passes synchronize gradients between the ranks."""
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        """Sets whether the next backward passes synchronize gradients between the ranks; returns whether they did."""
 
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         """Whether the next backward pass waits for the gradients of other ranks.

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join, Joinable
@@ -19,6 +20,7 @@ from notebook_accel.train.models import compiling
 from notebook_accel.train.options.enums import DDPCommunicationHookType as Hook
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
+from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
 
@@ -56,8 +58,9 @@ class DataParallel(Strategy):
         return [self._wrap(model) for model in models]
 
     def _wrap(self, model: nn.Module) -> nn.Module:
-        if not _has_gradients(model):
-            return model  # DDP refuses a model that has no gradients to average
+        if not _has_gradients(model):  # DDP refuses it, since it has no gradients to average
+            _copy_if_different(model)
+            return model
         device = self.state.device
         wrapped = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
@@ -70,9 +73,12 @@ class DataParallel(Strategy):
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, DistributedDataParallel)
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        if isinstance(model, DistributedDataParallel):
-            model.require_backward_grad_sync = enabled
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        if not isinstance(model, DistributedDataParallel):
+            return True
+        before: bool = model.require_backward_grad_sync
+        model.require_backward_grad_sync = enabled
+        return before
 
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         return any(getattr(compiling.inner(model), "require_backward_grad_sync", False) for model in models)
@@ -94,6 +100,23 @@ class DataParallel(Strategy):
 def _has_gradients(model: Any) -> bool:
     """Whether a model has gradients; true for anything that is not a module."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
+
+
+def _copy_if_different(model: nn.Module) -> None:
+    """Gives all ranks the weights of rank 0, unless they are equal already, as those that were read from a file are."""
+    tensors = [each.detach() for each in (*model.parameters(), *model.buffers()) if each.is_floating_point()]
+    tensors = [each for each in tensors if each.numel() and not each.is_meta]
+    if not tensors:
+        return
+    own = torch.stack([each.sum(dtype=torch.float64).to(message_device()) for each in tensors])
+    first = own.clone()
+    dist.broadcast(first, 0)
+    differs = (first != own).any().int()
+    dist.all_reduce(differs, dist.ReduceOp.MAX)
+    for each in tensors if differs else ():
+        sent = each.contiguous()
+        dist.broadcast(sent, 0)
+        each.copy_(sent)
 
 
 @contextmanager

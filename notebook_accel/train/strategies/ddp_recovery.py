@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from notebook_accel.train.ranks import rejoining
+from notebook_accel.train.ranks.gradient_state import TrainingPoint
 
 
 def rejoin_group(generation: int) -> None:
@@ -31,6 +32,8 @@ def synchronize_replicas() -> str:
     """Makes models and optimizers equal on all ranks; returns a notice for the user, or an empty text."""
     if not dist.is_initialized():
         return ""
+    point = TrainingPoint.of_this_rank()
+    point.steps = max(_gather(point.steps))
     models = [model.module for model in _distributed_models()]
     replicas = [*models, *_optimizers_and_schedulers()] if models else []
     signatures = _gather([_signature(each) for each in replicas])

@@ -13,6 +13,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.models import compiling
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.ranks.collectives import broadcast_object_list
@@ -23,6 +24,7 @@ from notebook_accel.train.strategies.base import Settings, StateDict
 from notebook_accel.train.strategies.parameters import (
     allocate_on_cpu,
     broadcast_initial_state,
+    equalize_replicas,
     optimizers_following,
 )
 from notebook_accel.train.strategies.sharded_states import ShardedStrategy
@@ -49,7 +51,6 @@ class FullySharded(ShardedStrategy):
             os.environ["ACCELERATE_USE_FSDP"] = "true"
             os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = str(self.plugin.cpu_ram_efficient_loading).lower()
         self.mesh = self._mesh()
-        self._synchronizes = state.num_processes > 1
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -107,6 +108,9 @@ class FullySharded(ShardedStrategy):
                     sharded.set_force_sum_reduction_for_comms(True)
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
+            if self.state.num_processes > 1:
+                with torch.no_grad():
+                    equalize_replicas(model)
         else:
             for module in ignored:
                 module.to(self.state.device)  # fully_shard moves only what it shards
@@ -169,12 +173,8 @@ class FullySharded(ShardedStrategy):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, output_dtype=torch.float32)
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        super().set_gradient_sync(model, enabled)
-        self._synchronizes = enabled
-
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
-        return self._synchronizes
+        return self.state.num_processes > 1 and any(id(compiling.inner(model)) not in self._local for model in models)
 
     def is_prepared(self, model: nn.Module) -> bool:
         return isinstance(model, FSDPModule)

@@ -22,6 +22,20 @@ def broadcast_initial_state(model: nn.Module) -> None:
             dist.broadcast(tensor.detach(), 0)
 
 
+def equalize_replicas(model: nn.Module) -> None:
+    """Makes equal what several ranks hold of a model that each of them has initialized itself; all ranks call it."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if not isinstance(tensor, DTensor):
+            dist.broadcast(tensor.detach(), 0)
+            continue
+        mesh, local = tensor.device_mesh, tensor.to_local().detach()
+        for dimension, placement in enumerate(tensor.placements):
+            if placement.is_replicate() and mesh.size(dimension) > 1:
+                sent = local.to(mesh.device_type)  # offloaded ones are on the CPU, where nccl can't send
+                dist.broadcast(sent, group=mesh.get_group(dimension), group_src=0)
+                local.copy_(sent)
+
+
 def allocate_on_cpu(module: nn.Module) -> None:
     """Gives parameters and buffers that are on the meta device memory of this host, with arbitrary values."""
     made: dict[int, nn.Parameter] = {}

@@ -12,7 +12,8 @@ from torch.distributed.fsdp import FSDPModule
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks.sample_sharing import Ranks
-from notebook_accel.train.strategies.base import StateDict, Strategy
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 
 if TYPE_CHECKING:
     from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
@@ -24,9 +25,17 @@ class ShardedStrategy(Strategy):
 
     keeps_parameters = False
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
-        if isinstance(model, FSDPModule):
+    def __init__(self, state: PartialState, settings: Settings) -> None:
+        super().__init__(state, settings)
+        self._local: set[int] = set()
+        """IDs of the models whose gradient synchronization is disabled, which FSDP2 does not tell."""
+
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        before = id(model) not in self._local
+        if isinstance(model, FSDPModule) and enabled != before:
             model.set_requires_gradient_sync(enabled)
+        (self._local.discard if enabled else self._local.add)(id(model))
+        return before
 
     @property
     def _unaveraged(self) -> Ranks:

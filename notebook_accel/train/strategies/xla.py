@@ -65,8 +65,10 @@ class XlaReplicas(Strategy):
     def is_prepared(self, model: nn.Module) -> bool:
         return False
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> None:
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        before = id(model) not in self._local
         (self._local.discard if enabled else self._local.add)(id(model))
+        return before
 
     def after_backward(self) -> None:
         if not self.state.use_distributed:

@@ -221,24 +221,44 @@ def test_a_rank_takes_on_the_state_of_the_notebook(tmp_path: Path, monkeypatch: 
     assert on_ranks(state) == [(str(tmp_path), sys.path, ["notebook", "--flag"], "1")]
 
 
-def test_a_rank_draws_what_the_notebook_would_have_drawn() -> None:
-    def draw() -> Any:
-        import random
+def draw() -> Any:
+    import random
 
-        import numpy as np
-        import torch
+    import numpy as np
+    import torch
 
-        return random.random(), np.random.rand(), torch.rand(1).item(), torch.initial_seed()
+    return random.random(), np.random.rand(), torch.rand(1).item(), torch.initial_seed()
 
+
+@pytest.fixture
+def random_states() -> Iterator[None]:
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    yield
+    random.setstate(before[0])
+    np.random.set_state(before[1])
+    torch.set_rng_state(before[2])
+
+
+@pytest.mark.usefixtures("random_states")
+@pytest.mark.parametrize("seed", [17, 2**40, -1])
+def test_a_rank_draws_what_the_notebook_would_have_drawn(seed: int) -> None:
+    np.random.seed(17)
+    torch.manual_seed(seed)
+    drawn = on_ranks(draw, size=2)
+    assert drawn == [draw()] * 2
+
+
+@pytest.mark.usefixtures("random_states")
+def test_ranks_draw_their_own_numbers_where_the_notebook_has_not_seeded() -> None:
+    seeded = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.MT19937())
+    torch.seed()
     try:
-        torch.manual_seed(17)
-        drawn = on_ranks(draw, size=2)
-        assert drawn == [draw()] * 2
+        first, second, third = on_ranks(draw, size=3)
+        assert first == draw()
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
+        np.random.set_bit_generator(seeded)
+    assert [len(set(drawn)) for drawn in zip(first, second, third, strict=True)] == [1, 3, 3, 3]
 
 
 def test_a_rank_computes_as_the_notebook_would() -> None:

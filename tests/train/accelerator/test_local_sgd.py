@@ -20,9 +20,13 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
 
 
-def train(package: str, steps: int, enabled: bool = True) -> list[list[float]]:
-    """Takes 5 steps; returns the first weights after each of them, and after the end."""
-    accelerator: Any = accelerate.Accelerator(cpu=True) if package == "accelerate" else Accelerator()
+def train(package: str, steps: int, enabled: bool = True, accumulation: int = 1) -> list[list[float]]:
+    """Trains on 5 batches; returns the first weights after each of them, and after the end."""
+    accelerator: Any = (
+        accelerate.Accelerator(cpu=True)
+        if package == "accelerate"
+        else Accelerator(gradient_accumulation_steps=accumulation)
+    )
     local: Any = accelerate.local_sgd.LocalSGD if package == "accelerate" else LocalSGD
     net = model()
     net, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=0.1))
@@ -45,6 +49,7 @@ def on_two() -> Cases:
     calls: list[tuple[Any, ...]] = [
         (train, "ours", 2),
         (train, "ours", 2, False),
+        (train, "ours", 5, True, 2),
         (fail_on_one,),
         (train, "accelerate", 2),
     ]
@@ -55,6 +60,12 @@ def test_ranks_agree_after_every_round_and_at_the_end(on_two: Cases) -> None:
     one, other = on_two[train, "ours", 2]
     agree = [a == b for a, b in zip(one, other, strict=True)]
     assert agree == [False, True, False, True, False, True]
+
+
+def test_ranks_train_on_their_own_while_they_accumulate_too(on_two: Cases) -> None:
+    one, other = on_two[train, "ours", 5, True, 2]
+    agree = [a == b for a, b in zip(one, other, strict=True)]
+    assert agree == [True, False, False, False, True, True]
 
 
 def test_the_weights_are_those_of_accelerate(on_two: Cases) -> None:

@@ -1,6 +1,8 @@
 """What one step does: when gradients are exchanged, optimizers step and schedulers follow."""
 
 import copy
+import logging
+import logging.handlers
 import pickle
 from typing import Any
 
@@ -9,10 +11,18 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from notebook_accel import Accelerator, DataLoaderConfiguration, GradientAccumulationPlugin, GradientState
+from notebook_accel import (
+    Accelerator,
+    DataLoaderConfiguration,
+    FullyShardedDataParallelPlugin,
+    GradientAccumulationPlugin,
+    GradientState,
+)
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.steps import scheduler as scheduler_module
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
+from notebook_accel.train.tensors.shards import whole
 from tests.train.conftest import Cases
 
 
@@ -185,14 +195,35 @@ def test_a_scheduler_with_an_end_does_not_go_beyond_it() -> None:
     assert scheduler.last_epoch == 5
 
 
-def test_a_scheduler_that_counts_no_steps_steps_once_for_each_rank_too() -> None:
+def test_a_scheduler_that_takes_a_metric_steps_once_for_each_metric() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
     scheduler = AcceleratedScheduler(plateau, AcceleratedOptimizer(optimizer), processes=2)
-    for sync_gradients, expected in [(True, 1.0), (False, 1.0), (True, 0.5)]:
+    for sync_gradients, expected in [(True, 1.0), (True, 1.0), (False, 1.0), (True, 0.5)]:
         scheduler.gradient_state.sync_gradients = sync_gradients
         scheduler.step(1.0)
         assert scheduler.get_last_lr() == [expected]
+
+
+def by_epoch() -> list[str]:
+    """What is said of a scheduler that is stepped after each batch, and of one that is stepped after each epoch."""
+    kept = logging.handlers.BufferingHandler(100)
+    logging.getLogger(scheduler_module.__name__).addHandler(kept)
+    accelerator = Accelerator()
+    model, optimizer, loader, scheduler = accelerator.prepare(*parts())
+    each_epoch = accelerator.prepare(torch.optim.lr_scheduler.StepLR(optimizer.optimizer, 1))
+    for _ in range(2):
+        for inputs, _targets in loader:
+            accelerator.backward(model(inputs).sum())
+            optimizer.step()
+            scheduler.step()
+        each_epoch.step()
+    return [record.getMessage().partition(". ")[0] for record in kept.buffer]
+
+
+def test_a_scheduler_that_seems_to_count_epochs_is_named_once(on_two: Cases) -> None:
+    said = "StepLR.step() was called outside of the loop over a prepared loader"
+    assert on_two[(by_epoch,)] == [[said], []]
 
 
 def test_a_scheduler_can_go_its_own_way() -> None:
@@ -225,6 +256,20 @@ def test_gradients_stay_on_their_rank_until_a_step_is_due(number: int, on_two: C
     assert second == [([1.0] * number, False), ([1.5] * number, True)]
 
 
+def frozen() -> list[float]:
+    """The weights of a model that is not trained, and that each rank makes itself."""
+    accelerator = Accelerator()
+    torch.manual_seed(accelerator.process_index)
+    model = accelerator.prepare(nn.Linear(2, 2).requires_grad_(False))
+    return [*model.weight.flatten().tolist(), *model.bias.tolist()]
+
+
+def test_a_model_that_is_not_trained_is_the_same_on_all_ranks(on_two: Cases) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    assert on_two[(frozen,)] == [[*model.weight.flatten().tolist(), *model.bias.tolist()]] * 2
+
+
 def held_back(each_batch: bool) -> list[float]:
     plugin = GradientAccumulationPlugin(num_steps=2, sync_each_batch=each_batch)
     accelerator = Accelerator(gradient_accumulation_plugin=plugin)
@@ -244,6 +289,37 @@ def held_back(each_batch: bool) -> list[float]:
     with accelerator.trigger_sync_in_backward(model):
         accelerator.backward(loss)
     return [*found, model.module.weight.grad.item()]
+
+
+def nested(sharded: bool) -> list[bool]:
+    """Whether the gradients of this rank have been averaged, after blocks within blocks without synchronization."""
+    accelerator = Accelerator(
+        gradient_accumulation_steps=2, fsdp_plugin=FullyShardedDataParallelPlugin() if sharded else None
+    )
+    model = accelerator.prepare(nn.Linear(2, 1, bias=False))
+
+    def averages() -> bool:
+        model.zero_grad()
+        accelerator.backward(model(torch.full((1, 2), 1.0 + accelerator.process_index)).sum())
+        gradient = next(iter(model.parameters())).grad  # with FSDP2, `None` until it is averaged
+        return gradient is not None and len(accelerator.gather(whole(gradient)).unique()) == 1
+
+    found = []
+    with accelerator.no_sync(model):
+        with accelerator.accumulate(model, model):
+            found.append(averages())
+        with accelerator.no_sync(model):
+            found.append(averages())
+        found.append(averages())
+        with accelerator.accumulate(model):
+            found.append(averages())
+    found.append(averages())
+    return found
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_inner_of_two_blocks_without_synchronization_leaves_it_off(sharded: bool, on_two: Cases) -> None:
+    assert on_two[nested, sharded] == [[False, False, False, False, True]] * 2
 
 
 @pytest.mark.parametrize("each_batch", [False, True])
@@ -297,6 +373,9 @@ def on_two() -> Cases:
         *((rates, split, accumulation) for split, accumulation, _ in RATES),
         *((gradients, number) for number in (1, 3)),
         *((held_back, each_batch) for each_batch in (False, True)),
+        *((nested, sharded) for sharded in (False, True)),
+        (by_epoch,),
+        (frozen,),
         (triggered,),
     ]
     return Cases({call: call for call in calls})

@@ -23,7 +23,7 @@ def test_a_long_wait_says_that_all_ranks_have_to_call() -> None:
     kept, logger = Kept(), logging.getLogger(all_ranks.__name__)
     logger.addHandler(kept)
     try:
-        with all_ranks.long_wait_noticed("save_state", after_s=0.0):
+        with all_ranks.others_awaited("save_state", after_s=0.0):
             assert kept.arrived.wait(60)
     finally:
         logger.removeHandler(kept)

@@ -602,8 +602,9 @@ def test_each_rank_goes_on_where_its_own_loader_was(on_two: Cases) -> None:
     assert second == [[66, 77]] * 2
 
 
-def fail_on_one(folder: str, rank: int) -> str:
-    accelerator = Accelerator()
+def fail_on_one(folder: str, rank: int, together: bool) -> str:
+    """`together` says whether no rank saves without the others."""
+    accelerator = Accelerator(project_config=ProjectConfiguration(save_on_each_node=together))
     setup = Setup(accelerator, count=1)
     if accelerator.process_index == rank:
 
@@ -618,13 +619,22 @@ def fail_on_one(folder: str, rank: int) -> str:
     return "saved"
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(rank: int, on_two: Cases, folder: Path) -> None:
-    texts = on_two["full", rank]
+@pytest.mark.parametrize(("rank", "together"), [(0, False), (0, True), (1, True)])
+def test_what_fails_on_one_rank_fails_on_all_and_leaves_nothing(
+    rank: int, together: bool, on_two: Cases, folder: Path
+) -> None:
+    texts = on_two["full", rank, together]
     own = "OSError: [Errno 28] No space left on device"
     assert texts[rank] == own
     assert texts[1 - rank] == f"CheckpointError: rank {rank} could not write the checkpoint: {own}"
-    assert not list(folder.glob(f"*full{rank}*"))
+    assert not list(folder.glob(f"*full{rank}{together}*"))
+
+
+def test_what_fails_on_another_rank_leaves_what_rank_0_has_saved(on_two: Cases, folder: Path) -> None:
+    assert on_two["full", 1, False] == ["saved", "OSError: [Errno 28] No space left on device"]
+    assert {path.name for path in folder.glob("*full1False*")} == {"full1False"}
+    assert "random_states_0.pkl" in everything(folder / "full1False")
+    assert "random_states_1.pkl" not in everything(folder / "full1False")
 
 
 def fail_to_load_on_one(folder: str) -> str:
@@ -657,7 +667,11 @@ def on_two(folder: Path) -> Cases:
             "counted": (save_on, str(folder / "counted"), False, 2),
             "named": (save_and_load_where_each_rank_says, str(folder / "named")),
             "read on": (read_on, str(folder / "read on")),
-            **{("full", rank): (fail_on_one, str(folder / f"full{rank}"), rank) for rank in (0, 1)},
+            **{
+                ("full", rank, together): (fail_on_one, str(folder / f"full{rank}{together}"), rank, together)
+                for rank in (0, 1)
+                for together in (False, True)
+            },
             "unreadable": (fail_to_load_on_one, str(folder / "unreadable")),
         }
     )

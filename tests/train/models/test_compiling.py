@@ -8,6 +8,7 @@ from torch._dynamo import register_backend
 
 from notebook_accel import Accelerator, TorchDynamoPlugin
 from notebook_accel.train.models import compiling
+from tests.train.conftest import Ranks
 
 slow_guards = pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")
 
@@ -49,6 +50,18 @@ def test_blocks_of_one_class_and_what_surrounds_them_are_compiled_separately() -
     assert compiled(model) == ["embed", "body.layers.0", "body.layers.1", "body.layers.2"]
     assert compiling.has_compiled_regions(model)
     assert not compiling.is_compiled(model)
+
+
+def regions_in_launch() -> list[bool]:
+    accelerator = Accelerator()
+    plain, deep = accelerator.prepare(nn.Linear(2, 2), compiling.compile_regions(Deep(), backend="eager"))
+    whole = accelerator.prepare(nn.Linear(2, 2))
+    whole.compile(backend="eager")
+    return [compiling.has_compiled_regions(model) for model in (plain, deep, whole)]
+
+
+def test_what_is_measured_in_a_launch_is_not_taken_for_compiled(ranks: Ranks) -> None:
+    assert ranks(regions_in_launch) == [[False, True, True]] * 2
 
 
 @pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.ModuleList(), nn.ModuleList([nn.ReLU(), nn.Tanh()])], ids=repr)

@@ -20,7 +20,7 @@ from notebook_accel import (
     pad_across_processes,
     reduce,
 )
-from notebook_accel.train.checkpoints import callers
+from notebook_accel.train.checkpoints import participants
 from notebook_accel.train.ranks import rejoining
 from tests.train.conftest import Cases, launch
 
@@ -121,7 +121,7 @@ def objects_or_wait() -> None:
 
 
 def pad_or_save(folder: str) -> None:
-    callers.FIRST_WAIT_S = 0.0
+    participants.NOTICE_AFTER_S = 0.0
     if rank():
         Accelerator().save_state(folder)
     else:

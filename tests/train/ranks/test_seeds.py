@@ -11,11 +11,12 @@ import accelerate
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, Dataset
 
-from notebook_accel import Accelerator
+from notebook_accel import Accelerator, DataLoaderConfiguration
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.ranks.seeds import set_seed, synchronize_rng_state, synchronize_rng_states
-from tests.train.conftest import Cases
+from notebook_accel.train.ranks.seeds import number_of_first, set_seed, synchronize_rng_state, synchronize_rng_states
+from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import numbers, read
 
 
@@ -50,6 +51,49 @@ def test_a_seed_is_the_seed_of_all_as_with_accelerate(seed: int) -> None:
 def test_any_seed_that_torch_takes_is_one() -> None:
     set_seed(2**40)
     assert torch.initial_seed() == 2**40
+
+
+class Augmented(Dataset[tuple[int, float]]):
+    """Samples with the number that a random augmentation draws."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, torch.rand(()).item()
+
+
+def unseeded(workers: int, options: dict[str, Any]) -> tuple[list[int], list[float], list[float]]:
+    """A rank's samples of an epoch, what it has drawn for each, and what dropout keeps."""
+    config = DataLoaderConfiguration(use_seedable_sampler="seedable" in options)
+    accelerator = Accelerator(dataloader_config=config, rng_types=options.get("rng_types"))
+    loader = accelerator.prepare(DataLoader(Augmented(), shuffle=True, num_workers=workers))
+    samples, drawn = zip(*((int(index), float(number)) for index, number in loader), strict=True)
+    return list(samples), list(drawn), torch.nn.functional.dropout(torch.ones(32)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [(0, {}), (1, {}), (0, {"rng_types": []}), (0, {"rng_types": [], "seedable": True})],
+    ids=str,
+)
+def test_ranks_that_nobody_has_seeded_draw_other_numbers_for_samples_that_they_share_out(
+    workers: int, options: dict[str, Any], ranks: Ranks
+) -> None:
+    before = torch.get_rng_state()
+    torch.seed()
+    try:
+        (samples, drawn, kept), (other_samples, other_drawn, other_kept) = ranks(unseeded, workers, options)
+    finally:
+        torch.set_rng_state(before)
+    assert sorted(samples + other_samples) == list(range(8))
+    assert set(drawn).isdisjoint(other_drawn)
+    assert kept != other_kept
+
+
+@pytest.mark.parametrize("number", [0, 2**63 + 5, 2**64 - 1, -5])
+def test_any_seed_can_be_sent(number: int) -> None:
+    assert number_of_first(number) == number
 
 
 @pytest.fixture(scope="module")

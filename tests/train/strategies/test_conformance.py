@@ -194,6 +194,18 @@ def rows_held(sharding: str, machines: int) -> list[float]:
     return weight.to_local().flatten().tolist()
 
 
+def made_here(machines: int) -> list[float]:
+    """What this rank keeps of a layer that was made without weights, where each rank draws other numbers."""
+    here = int(os.environ["WORLD_SIZE"]) // machines
+    with unittest.mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=str(here)):
+        accelerator = Accelerator(**fsdp(sharding_strategy="HYBRID_SHARD"))
+    with torch.device("meta"):
+        layer = nn.Linear(1, 8, bias=False)
+    torch.manual_seed(accelerator.process_index)
+    [weight] = accelerator.prepare(layer).parameters()
+    return weight.to_local().flatten().tolist()
+
+
 def shares(names: tuple[str, ...]) -> list[int]:
     """The first samples that this rank reads, where a mesh of the user's says which ranks share them."""
     PartialState()  # joins the group
@@ -208,7 +220,13 @@ SHARED = [(shares, ("dp_replicate", "dp_shard")), (shares, ("dp", "tp")), (share
 
 @pytest.fixture(scope="module")
 def on_four() -> Cases:
-    return Cases({call: call for call in ((shared_data,), *PLACED, *SHARED)}, size=4)
+    return Cases({call: call for call in ((shared_data,), (made_here, 2), *PLACED, *SHARED)}, size=4)
+
+
+def test_replicas_of_a_model_without_storage_get_the_same_weights(on_four: Cases) -> None:
+    first, second, *others = on_four[made_here, 2]
+    assert others == [first, second]
+    assert first != second
 
 
 def test_each_rank_holds_its_own_shards(on_four: Cases) -> None:
