@@ -68,26 +68,15 @@ def host(request: dict[str, Any], listener: int) -> Any:
     return store
 
 
-class _Guards(threading.local):
-    """The process that guards the stores of each thread: the system kills it when the thread ends."""
-
-    own: StoreGuard | None = None
-
-
-_guards = _Guards()
+_guard_of_stores: StoreGuard | None = None
+"""The process that guards the stores of this one."""
 
 
 def start_guard() -> None:
-    """Starts the process that guards the stores of this thread, where one is needed."""
-    if _guards.own is None and store_guard.is_available():
-        _guards.own = StoreGuard()
-
-
-def end_guard() -> None:
-    """Ends the process that guards the stores of this thread."""
-    if _guards.own is not None:
-        _guards.own.close()
-        _guards.own = None
+    """Starts the process that guards the stores of this one, where one is needed."""
+    global _guard_of_stores
+    if _guard_of_stores is None and store_guard.is_available():
+        _guard_of_stores = StoreGuard()
 
 
 def _guard(listener: int) -> tuple[int, Callable[[], object]]:
@@ -96,15 +85,16 @@ def _guard(listener: int) -> tuple[int, Callable[[], object]]:
     A store on a network has no guard, and neither has one where the system can't tell the users of connections apart,
     or refuses socket filters.
     """
+    global _guard_of_stores
     start_guard()
-    if _guards.own is None or not _is_loopback(listener):
+    if _guard_of_stores is None or not _is_loopback(listener):
         return listener, int
     try:
-        return _guards.own.guard(listener)
+        return _guard_of_stores.guard(listener)
     except ConnectionError:  # it was killed
-        _guards.own.close()
-        _guards.own = StoreGuard()
-        return _guards.own.guard(listener)
+        _guard_of_stores.close()
+        _guard_of_stores = StoreGuard()
+        return _guard_of_stores.guard(listener)
 
 
 def _is_loopback(listener: int) -> bool:
