@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.hardware.device_probe import Device, DeviceUse
-from notebook_accel.hardware.sensors.gpu_readings import query
+from notebook_accel.hardware.device_probe import Device, DeviceUse, query
 
 _ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """By the number of a compute mode; 0 is `shared`."""
