@@ -25,6 +25,7 @@ from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import open_file_limit
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, Message
+from notebook_accel.launch.wire.wakeup import Wakeup
 
 _TICK = 1.0
 _CONNECT_TIMEOUT = 60.0
@@ -50,14 +51,12 @@ class Bridge:
         self._connected = False
         self._posted: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._chores: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._wakeup = socket.socketpair()
-        for end in self._wakeup:
-            end.setblocking(False)
+        self._wakeup = Wakeup()
         self._loop = EventLoop()
 
     def run(self) -> None:
         """Serves until the kernel has ended."""
-        self._loop.register(self._wakeup[0], self._on_posted)
+        self._loop.register(self._wakeup, self._on_posted)
         self._loop.register(self._control, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -91,13 +90,10 @@ class Bridge:
     def _post(self, act: Callable[[], object]) -> None:
         """Calls a function on the thread of the loop."""
         self._posted.put(act)
-        with contextlib.suppress(OSError):
-            self._wakeup[1].send(b".")
+        self._wakeup.wake()
 
     def _on_posted(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakeup[0].recv(4096):
-                pass
+        self._wakeup.clear()
         while not self._posted.empty():
             self._posted.get()()
 
