@@ -130,8 +130,10 @@ class StopRequests:
 
 
 @contextlib.contextmanager
-def catch_sigterm(requests: StopRequests) -> Iterator[None]:
-    """Turns SIGTERM into a request to end the training with a checkpoint; the signal then takes effect afterwards.
+def catch_sigterm(requests: StopRequests, reason: StopReason = StopReason.PREEMPTION) -> Iterator[None]:
+    """Turns SIGTERM into one request, by default to end the training with a checkpoint; it takes effect afterwards.
+
+    Further SIGTERMs do nothing: whoever ends a process may signal it and its control group, or its parent too.
 
     Does nothing off the main thread, or where the process has a handler of its own.
     """
@@ -143,7 +145,8 @@ def catch_sigterm(requests: StopRequests) -> Iterator[None]:
     def on_terminate(signum: int, frame: FrameType | None) -> None:
         del frame
         received.append(signum)
-        requests.submit(StopReason.PREEMPTION)
+        if len(received) == 1:
+            requests.submit(reason)
 
     signal.signal(signal.SIGTERM, on_terminate)
     try:
