@@ -215,22 +215,22 @@ def write_at_exit() -> None:
 
 
 def keep_connections(port: int) -> bool:
-    """Connects to a port and to itself; once told to sever, whether only what it has accepted is cut."""
+    """Connects to a port and to a server of its own; once told to sever, whether the server still has its client."""
     from notebook_accel.launch.rank import disconnect
 
     with (
         socket.create_connection(("127.0.0.1", port)) as outside,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as inside,
-        listener.accept()[0],
+        listener.accept()[0] as accepted,
     ):
         print("connected", flush=True)
         while not disconnect.times_disconnected:
             time.sleep(0.01)
         inside.settimeout(10)
-        is_cut = inside.recv(1) == b""
+        accepted.sendall(b"here too")
         outside.sendall(b"still here")
-        return is_cut
+        return inside.recv(100) == b"here too"
 
 
 def blocked_signals() -> list[int]:

@@ -336,7 +336,7 @@ def test_the_children_of_a_rank_that_dies_end_while_the_others_go_on(isolated: E
         assert 1 not in group.exits
 
 
-def test_severing_leaves_the_connections_that_a_rank_has_made(isolated: Engine) -> None:
+def test_severing_leaves_the_connections_of_the_users_own_code(isolated: Engine) -> None:
     with Group(isolated) as group, socket.create_server(("127.0.0.1", 0)) as listener:
         group.call(calls.keep_connections, listener.getsockname()[1])
         group.wait_for_output(b"connected")
