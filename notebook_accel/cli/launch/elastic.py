@@ -62,7 +62,7 @@ def run_agent(orders: int) -> NoReturn:
         _import_torch()
         line = _read_line(orders)
         if line:
-            threading.Thread(target=_terminate_on_close, args=(orders,), name="end with it", daemon=True).start()
+            threading.Thread(target=_terminate_on_close, args=(orders,), name="notebook-accel-end", daemon=True).start()
             code = _launch(Order(**json.loads(line)))
     except KeyboardInterrupt:
         code = INTERRUPTED
