@@ -156,8 +156,8 @@ def _kill_ranks_with_agent() -> None:
 def _heed_each_signal_once() -> None:
     """Makes torch's launcher ignore a signal that it has had: a further one would end its wait for the ranks.
 
-    Whoever ends the command may signal it and all other processes of its control group, and the command forwards its
-    own signal to this process.
+    A supervisor may signal the command and all other processes of its control group, and the command forwards its own
+    signal to this process.
     """
     from torch.distributed.elastic.multiprocessing import api
 

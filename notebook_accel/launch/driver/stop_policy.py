@@ -133,7 +133,7 @@ class StopRequests:
 def catch_sigterm(requests: StopRequests, reason: StopReason = StopReason.PREEMPTION) -> Iterator[None]:
     """Turns SIGTERM into one request, by default to end the training with a checkpoint; it takes effect afterwards.
 
-    Further SIGTERMs do nothing: whoever ends a process may signal it and its control group, or its parent too.
+    Further SIGTERMs do nothing: a supervisor may signal a process and its control group, or its parent too.
 
     Does nothing off the main thread, or where the process has a handler of its own.
     """
