@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE
-from notebook_accel.launch.wire.wakeup import Wakeup
+from notebook_accel.launch.wire.event_loop import Wakeup
 
 
 class StopReason(enum.Enum):

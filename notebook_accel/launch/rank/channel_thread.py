@@ -47,9 +47,9 @@ from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.hot_lines import HotLines
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
+from notebook_accel.launch.wire.event_loop import Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
-from notebook_accel.launch.wire.wakeup import Wakeup
 
 _MOST_EVENTS = 500
 """The most events that share one frame on the socket, so that no frame gets too long."""

@@ -19,7 +19,7 @@ from typing import Any
 from notebook_accel import garbage_collection
 from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import open_files
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
@@ -28,7 +28,7 @@ from notebook_accel.launch.wire.stream import Channel
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
     die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
-    open_file_limit.raise_to_hard_limit()  # every rank of every node connects
+    open_files.raise_to_hard_limit()  # every rank of every node connects
     start_guard()
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
@@ -68,15 +68,23 @@ def host(request: dict[str, Any], listener: int) -> Any:
     return store
 
 
-_guard_of_stores: StoreGuard | None = None
+_own_guard: StoreGuard | None = None
 """The process that guards the stores of this one."""
 
 
 def start_guard() -> None:
     """Starts the process that guards the stores of this one, where one is needed."""
-    global _guard_of_stores
-    if _guard_of_stores is None and store_guard.is_available():
-        _guard_of_stores = StoreGuard()
+    global _own_guard
+    if _own_guard is None and store_guard.is_available():
+        _own_guard = StoreGuard()
+
+
+def end_guard() -> None:
+    """Ends the process that guards the stores of this one."""
+    global _own_guard
+    if _own_guard is not None:
+        _own_guard.close()
+        _own_guard = None
 
 
 def _guard(listener: int) -> tuple[int, Callable[[], object]]:
@@ -85,16 +93,16 @@ def _guard(listener: int) -> tuple[int, Callable[[], object]]:
     A store on a network has no guard, and neither has one where the system can't tell the users of connections apart,
     or refuses socket filters.
     """
-    global _guard_of_stores
+    global _own_guard
     start_guard()
-    if _guard_of_stores is None or not _is_loopback(listener):
+    if _own_guard is None or not _is_loopback(listener):
         return listener, int
     try:
-        return _guard_of_stores.guard(listener)
+        return _own_guard.guard(listener)
     except ConnectionError:  # it was killed
-        _guard_of_stores.close()
-        _guard_of_stores = StoreGuard()
-        return _guard_of_stores.guard(listener)
+        _own_guard.close()
+        _own_guard = StoreGuard()
+        return _own_guard.guard(listener)
 
 
 def _is_loopback(listener: int) -> bool:

@@ -71,9 +71,7 @@ def hosted() -> Iterator[Hosted]:
 def guard_ends() -> Iterator[None]:
     """The process that the tests share ends with them."""
     yield
-    if store._guard_of_stores is not None:
-        store._guard_of_stores.close()
-        store._guard_of_stores = None
+    store.end_guard()
 
 
 def message(key: bytes) -> bytes:
@@ -139,7 +137,7 @@ def test_a_system_that_refuses_socket_filters_has_stores_without_a_guard(monkeyp
     monkeypatch.setattr(store_guard, "attach_filter", refuse)
     store_guard.is_available.cache_clear()
     try:
-        monkeypatch.setattr(store, "_guard_of_stores", None)
+        store.end_guard()
         hosted = Hosted()
         hosted.client().set("key", "value")
         assert hosted.store.get("key") == b"value"
@@ -176,8 +174,8 @@ def relays() -> set[int]:
 
 
 @needs_guard
-def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_guard_of_stores", None)
+def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing() -> None:
+    store.end_guard()
     before = relays()
     store.start_guard()
     (first,) = relays() - before
@@ -189,6 +187,5 @@ def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing(monkeypatch: pyt
     hosted.client().set("a", "1")
     del hosted.store
     socket.create_server((HOST, hosted.port)).close()
-    assert store._guard_of_stores is not None
-    store._guard_of_stores.close()
+    store.end_guard()
     assert not relays() - before

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from notebook_accel.events import DebugReplied, DebugRequested
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.wire.wakeup import Wakeup
+from notebook_accel.launch.wire.event_loop import Wakeup
 
 DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
 """The request after which a rank continues without a debugger."""

@@ -15,8 +15,7 @@ from functools import partial
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire.event_loop import EventLoop
-from notebook_accel.launch.wire.wakeup import Wakeup
+from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 
 
 @dataclass(eq=False)
