@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,12 @@ class FixedProbe:
 
     def use(self) -> dict[str, DeviceUse]:
         return dict(self.uses)
+
+
+def query(library: Any, error: type[Exception], function: str, *arguments: Any) -> Any:
+    """What a library's function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
+    found = getattr(library, function, None)
+    if found is not None:
+        with contextlib.suppress(error):
+            return found(*arguments)
+    return None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.hardware.device_probe import Device, DeviceUse
+from notebook_accel.hardware.device_probe import Device, DeviceUse, query
 
 _ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """By the number of a compute mode; 0 is `shared`."""
@@ -34,47 +33,33 @@ class NvmlProbe:
     vendor: str = "NVIDIA"
 
     def devices(self) -> Sequence[Device]:
-        return _list(self.library)
+        with opened(self.library) as nvml:
+            return tuple(_describe(nvml, handle) for handle in handles(nvml))
 
     def use(self) -> dict[str, DeviceUse]:
         found: dict[str, DeviceUse] = {}
         with opened(self.library) as nvml:
             for handle in handles(nvml):
-                running: Sequence[Any] = ()
-                with contextlib.suppress(nvml.NVMLError):  # some containers are not permitted to
-                    running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                # Some containers are not permitted to see processes.
+                running = query(nvml, nvml.NVMLError, "nvmlDeviceGetComputeRunningProcesses", handle) or ()
                 holders = {each.pid: each.usedGpuMemory or 0 for each in running}
-                memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-                found[text(nvml.nvmlDeviceGetUUID(handle))] = DeviceUse(memory.used, holders)
+                memory = query(nvml, nvml.NVMLError, "nvmlDeviceGetMemoryInfo", handle)
+                if memory is not None:
+                    found[text(nvml.nvmlDeviceGetUUID(handle))] = DeviceUse(memory.used, holders)
         return found
 
 
-@functools.cache
-def _list(library: Callable[[], Any]) -> tuple[Device, ...]:
-    """The GPUs, queried once per process: a query takes tens of milliseconds."""
-    with opened(library) as nvml:
-        return tuple(_describe(nvml, handle) for handle in handles(nvml))
-
-
 def _describe(nvml: Any, handle: Any) -> Device:
-    mode = 0
-    with contextlib.suppress(nvml.NVMLError):  # not every GPU has compute modes
-        mode = nvml.nvmlDeviceGetComputeMode(handle)
-    return Device(
-        text(nvml.nvmlDeviceGetName(handle)),
-        text(nvml.nvmlDeviceGetUUID(handle)),
-        nvml.nvmlDeviceGetMemoryInfo(handle).total,
-        _ACCESS.get(mode, "shared"),
-        tuple(_slice(nvml, each) for each in slice_handles(nvml, handle)),
-    )
+    mode = query(nvml, nvml.NVMLError, "nvmlDeviceGetComputeMode", handle)  # not every GPU has compute modes
+    slices = tuple(_device(nvml, each) for each in slice_handles(nvml, handle))
+    return replace(_device(nvml, handle), access=_ACCESS.get(mode, "shared"), slices=slices)
 
 
-def _slice(nvml: Any, handle: Any) -> Device:
-    return Device(
-        text(nvml.nvmlDeviceGetName(handle)),
-        text(nvml.nvmlDeviceGetUUID(handle)),
-        nvml.nvmlDeviceGetMemoryInfo(handle).total,
-    )
+def _device(nvml: Any, handle: Any) -> Device:
+    """A GPU or a slice."""
+    memory = query(nvml, nvml.NVMLError, "nvmlDeviceGetMemoryInfo", handle)  # not where it is the CPU's
+    name, uuid = text(nvml.nvmlDeviceGetName(handle)), text(nvml.nvmlDeviceGetUUID(handle))
+    return Device(name, uuid, 0 if memory is None else memory.total)
 
 
 def slice_handles(nvml: Any, handle: Any) -> Iterator[Any]:
@@ -105,11 +90,11 @@ def opened(library: Callable[[], Any]) -> Iterator[Any]:
             nvml.nvmlShutdown()
 
 
-def handles(nvml: Any) -> list[Any]:
-    """The handle of each GPU, in the driver's order."""
-    if nvml is None:
-        return []
-    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+def handles(nvml: Any) -> Iterator[Any]:
+    """The handle of each GPU, in the driver's order; without those that have fallen off the bus."""
+    for index in range(0 if nvml is None else nvml.nvmlDeviceGetCount()):
+        with contextlib.suppress(nvml.NVMLError):
+            yield nvml.nvmlDeviceGetHandleByIndex(index)
 
 
 def text(value: str | bytes) -> str:

@@ -191,7 +191,7 @@ def _unusable(environ: Mapping[str, str], machine: Machine) -> str:
 
 @functools.cache
 def _listed(root: Path) -> tuple[str, ...]:
-    """The generation of each chip on the PCI bus, which is read once per process."""
+    """The generation of each chip on the PCI bus, which is read once per process: chips stay as long as the machine."""
     found = []
     for device in sorted(root.glob("sys/bus/pci/devices/*")):
         with contextlib.suppress(OSError):

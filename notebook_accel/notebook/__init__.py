@@ -54,7 +54,7 @@ def attach(shell: InteractiveShell) -> None:
 
 def _warm_up() -> None:
     """Fills caches that the first launch would otherwise wait for."""
-    hardware.detect()  # queries the NVIDIA driver, which takes tens of milliseconds
+    hardware.detect()  # imports NVIDIA's library, which takes tens of milliseconds
     pruning.prune()  # measures the recorded jobs
     records.unended_records()  # looks which of them have ended
     run_facts.versions()  # reads the metadata of installed packages

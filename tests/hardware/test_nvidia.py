@@ -98,6 +98,32 @@ def test_a_gpu_that_admits_one_process_is_not_shared() -> None:
         choose(found, gpus=(0, 0))
 
 
+def test_a_gpu_whose_mode_was_changed_after_the_advice_can_be_shared_without_a_restart() -> None:
+    library = nvml(FakeGpu("NVIDIA H100", 80 << 30, mode=3))
+    with pytest.raises(HardwareError, match="-c DEFAULT ends that mode"):
+        choose(detect({}, NvmlProbe(library)), gpus=(0, 0))
+    library().change(0, mode=0)
+    assert choose(detect({}, NvmlProbe(library)), gpus=(0, 0)).size == 2
+
+
+def test_a_gpu_that_has_fallen_off_the_bus_is_left_out() -> None:
+    library = nvml(H100, T4, H100)
+    library().lose(1)
+    probe = NvmlProbe(library)
+    found = detect({}, probe)
+    assert [gpu.name for gpu in found.gpus] == [H100.name] * 2
+    assert choose(found).size == 2
+    assert probe.use().keys() == {gpu.uuid for gpu in found.gpus}
+
+
+def test_a_gpu_without_memory_of_its_own_is_listed_without_a_size() -> None:
+    probe = NvmlProbe(nvml(FakeGpu("NVIDIA GB10", 0)))
+    found = detect({}, probe)
+    assert [(gpu.name, gpu.total) for gpu in found.gpus] == [("NVIDIA GB10", 0)]
+    assert choose(found).size == 1
+    assert probe.use() == {}
+
+
 def test_the_use_of_each_gpu_names_the_processes() -> None:
     probe = NvmlProbe(nvml(H100, FakeGpu("Tesla T4", 15 << 30, held={7: 3 << 30, 8: 0})))
     first, second = probe.use().values()

@@ -45,7 +45,7 @@ def measure(name: str, arguments: dict[str, Any], given: tuple[str, ...], batch:
 
 def gpus() -> list[tuple[str, float]]:
     """The GPUs of this machine and other common GPUs, with their memory in bytes."""
-    own = {f"{gpu.name} (here)": float(gpu.total) for gpu in hardware.detect().gpus}
+    own = {f"{gpu.name} (here)": float(gpu.total) for gpu in hardware.detect().gpus if gpu.total}
     return [*own.items(), *((name, float(capacity * GIB)) for name, capacity in GPUS.items())]
 
 

@@ -20,6 +20,8 @@ from notebook_accel.launch.server import store
 from notebook_accel.launch.system import children, libc
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
     from notebook_accel.launch.wire.stream import Channel
@@ -60,7 +62,7 @@ def run_agent(orders: int) -> NoReturn:
         _import_torch()
         line = _read_line(orders)
         if line:
-            threading.Thread(target=_terminate_on_close, args=(orders,), name="end with it", daemon=True).start()
+            threading.Thread(target=_terminate_on_close, args=(orders,), name="notebook-accel-end", daemon=True).start()
             code = _launch(Order(**json.loads(line)))
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -111,6 +113,7 @@ def _launch(order: Order) -> int:
 
     loopback_rendezvous.register()
     _kill_ranks_with_agent()
+    _heed_each_signal_once()
     os.environ.update(order.environment)
     watcher = _connect_watcher(order.watcher) if order.watcher else None
     if not order.debug:
@@ -148,6 +151,24 @@ def _kill_ranks_with_agent() -> None:
 
     preexec = partial(libc.die_with_parent, os.getpid())
     subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=preexec)  # type: ignore
+
+
+def _heed_each_signal_once() -> None:
+    """Makes torch's launcher ignore a signal that it has had: a further one would end its wait for the ranks.
+
+    A supervisor may signal the command and all other processes of its control group, and the command forwards its own
+    signal to this process.
+    """
+    from torch.distributed.elastic.multiprocessing import api
+
+    handle, heeded = api._terminate_process_handler, set[int]()
+
+    def handle_once(signum: int, frame: FrameType | None) -> None:
+        if signum not in heeded:
+            heeded.add(signum)
+            handle(signum, frame)
+
+    api._terminate_process_handler = handle_once
 
 
 def _connect_watcher(address: str) -> Channel:

@@ -12,7 +12,7 @@ class FakeGpu:
 
     name: str
     total: int
-    """Memory in bytes."""
+    """Memory in bytes; 0 if it has none of its own."""
     held: Mapping[int, int] = field(default_factory=dict)
     """Bytes that each process holds, by its ID."""
     mode: int = 0

@@ -28,6 +28,7 @@ class FakeNvml:
     def __init__(self, gpus: Sequence[FakeGpu]) -> None:
         self._gpus = [(gpu, f"GPU-{index:08x}-0000") for index, gpu in enumerate(gpus)]
         self._slices = {uuid for gpu, uuid in self._gpus for uuid in self._slice_uuids(gpu, uuid)}
+        self._lost: set[int] = set()
         self._open = 0
 
     @property
@@ -40,6 +41,10 @@ class FakeNvml:
         gpu, _ = self._gpus[index]
         for name, value in fields.items():
             object.__setattr__(gpu, name, value)
+
+    def lose(self, *indices: int) -> None:
+        """Has these GPUs fall off the bus, and brings all others back."""
+        self._lost = set(indices)
 
     @staticmethod
     def _slice_uuids(gpu: FakeGpu, uuid: str) -> list[str]:
@@ -59,6 +64,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> tuple[FakeGpu, str]:
         if not self._open:
             raise self.NVMLError("Uninitialized")
+        if index in self._lost:
+            raise self.NVMLError("GPU is lost")
         return self._gpus[index]
 
     def nvmlDeviceGetName(self, handle: tuple[FakeGpu, str]) -> str:
@@ -68,6 +75,8 @@ class FakeNvml:
         return handle[1].encode()  # as older versions return it
 
     def nvmlDeviceGetMemoryInfo(self, handle: tuple[FakeGpu, str]) -> SimpleNamespace:
+        if not handle[0].total:
+            raise self.NVMLError("Not Supported")
         return SimpleNamespace(total=handle[0].total, used=sum(handle[0].held.values()))
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: tuple[FakeGpu, str]) -> list[SimpleNamespace]:

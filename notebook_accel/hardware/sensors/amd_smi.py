@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.hardware.sensors.gpu_readings import query
+from notebook_accel.hardware.device_probe import query
 
 _LIBRARY = "libamd_smi.so"
 _SENSORS = ("HOTSPOT", "EDGE")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 TEMPERATURE, POWER_BRAKE, HARDWARE, POWER_LIMIT = "temperature", "power brake", "hardware", "power limit"
 """Why a GPU may run below its clock rate. The last one is normal: it is how drivers hold a GPU to its power limit."""
@@ -44,12 +43,3 @@ class Sensors(Protocol):
     def close(self) -> None:
         """Releases the driver's library."""
         ...
-
-
-def query(library: Any, error: type[Exception], function: str, *arguments: Any) -> Any:
-    """What a library's function returns; `None` if this GPU, driver, or version of the library doesn't have it."""
-    found = getattr(library, function, None)
-    if found is not None:
-        with contextlib.suppress(error):
-            return found(*arguments)
-    return None

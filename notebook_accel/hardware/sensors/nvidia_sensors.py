@@ -9,15 +9,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from notebook_accel.hardware.device_probe import query
 from notebook_accel.hardware.nvidia import handles, installed, opened, slice_handles, text
-from notebook_accel.hardware.sensors.gpu_readings import (
-    HARDWARE,
-    POWER_BRAKE,
-    POWER_LIMIT,
-    TEMPERATURE,
-    GpuReading,
-    query,
-)
+from notebook_accel.hardware.sensors.gpu_readings import HARDWARE, POWER_BRAKE, POWER_LIMIT, TEMPERATURE, GpuReading
 
 _REASONS = {0x20: TEMPERATURE, 0x40: TEMPERATURE, 0x80: POWER_BRAKE, 0x8: HARDWARE, 0x4: POWER_LIMIT}
 """By the bit of `nvmlClocksEventReasons`. The others are settings of the user, and an idle GPU."""

@@ -280,14 +280,14 @@ class CallRunner:
     def _on_request(self) -> None:
         reasons = self._requests.received()
         self._job.apply(None, StopRequested(len(reasons)))
-        if not self._shutdown.is_requested:
+        if reasons[-1] is not StopReason.PREEMPTION:
+            self._prompts.refuse()  # first, since a rank that is a thread is interrupted only once it no longer waits
+        if self._shutdown.reason is None:  # otherwise, what has ended the call first stays the cause
             self._begin_shutdown(reasons[0])
         if len(reasons) > 1:
             self._shutdown.end_at_once(time.monotonic())
 
     def _begin_shutdown(self, reason: StopReason) -> None:
-        if reason in (StopReason.INTERRUPT, StopReason.CANCEL):
-            self._prompts.refuse()  # first, since a rank that is a thread is interrupted only once it no longer waits
         self._shutdown.begin(reason, time.monotonic())
         # Later, so that an interrupt reaches ranks where they are held.
         self._event_loop.call_later(_RELEASE_AFTER, self._debug_relay.release)

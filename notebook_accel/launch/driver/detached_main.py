@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
-from notebook_accel.launch.driver.stop_policy import StopReason
+from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import VARIABLE, Record, folder
 from notebook_accel.launch.journal.results import Results
@@ -109,9 +109,9 @@ def main(fd: int) -> None:
     channel.close()
     _redirect_output(record)
     on_terminate = StopReason.PREEMPTION if order.plan.config.checkpoint_dir else StopReason.CANCEL
-    signal.signal(signal.SIGTERM, lambda *_: launch.requests.submit(on_terminate))
-    launch.run()
-    engine.close()
+    with catch_sigterm(launch.requests, on_terminate):
+        launch.run()
+        engine.close()
 
 
 def _redirect_output(record: Record) -> None:

@@ -150,7 +150,7 @@ class Launch:
                     raise
                 attempt = self._attempt(number, view, deadline)
             leaving = rank_error.leaving(self.job.ranks)
-            is_last = number == config.max_restarts or self._is_preempted(leaving)
+            is_last = number == config.max_restarts or not self.requests.is_empty or self._is_preempted(leaving)
             if attempt.ending is not Ending.FAILED or is_last:
                 self._conclude(attempt)
                 return
@@ -187,8 +187,7 @@ class Launch:
 
     def _is_preempted(self, leaving: str) -> bool:
         """Whether the training was ended from outside, unless it can continue on other machines than those leaving."""
-        continues = bool(leaving) and not self.requests.received()
-        return rank_error.is_preempted(self.job.ranks) and not continues
+        return rank_error.is_preempted(self.job.ranks) and not leaving
 
     def _next_plan(self, attempt: AttemptOutcome, leaving: str) -> Plan:
         """The plan of the next attempt.

@@ -9,13 +9,13 @@ import contextlib
 import enum
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
 from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE
+from notebook_accel.launch.wire.event_loop import Wakeup
 
 
 class StopReason(enum.Enum):
@@ -99,25 +99,21 @@ PERSISTENT = StopPolicy(
 class StopRequests:
     """Requests to stop, from a signal handler or another thread, to the thread that runs the call.
 
-    A socket pair wakes that thread's event loop. No lock is taken: the signal handler may run while its own thread
-    holds it.
+    No lock is taken: the signal handler may run while its own thread holds it.
     """
 
     def __init__(self) -> None:
-        self._read_end, self._write_end = socket.socketpair()
-        self._read_end.setblocking(False)
-        self._write_end.setblocking(False)
+        self._wakeup = Wakeup()
         self._reasons: list[StopReason] = []
 
     def fileno(self) -> int:
         """Becomes readable with each request."""
-        return self._read_end.fileno()
+        return self._wakeup.fileno()
 
     def submit(self, reason: StopReason) -> None:
         """Requests a stop; the second request stops at once. Safe in a signal handler."""
         self._reasons.append(reason)
-        with contextlib.suppress(OSError):  # already closed, or the buffer is full of requests
-            self._write_end.send(b".")
+        self._wakeup.wake()
 
     @property
     def is_empty(self) -> bool:
@@ -126,19 +122,18 @@ class StopRequests:
 
     def received(self) -> list[StopReason]:
         """The reasons of all requests so far, the oldest first."""
-        with contextlib.suppress(BlockingIOError):
-            while self._read_end.recv(64):
-                pass
+        self._wakeup.clear()
         return list(self._reasons)
 
     def close(self) -> None:
-        self._read_end.close()
-        self._write_end.close()
+        self._wakeup.close()
 
 
 @contextlib.contextmanager
-def catch_sigterm(requests: StopRequests) -> Iterator[None]:
-    """Turns SIGTERM into a request to end the training with a checkpoint; the signal then takes effect afterwards.
+def catch_sigterm(requests: StopRequests, reason: StopReason = StopReason.PREEMPTION) -> Iterator[None]:
+    """Turns SIGTERM into one request, by default to end the training with a checkpoint; it takes effect afterwards.
+
+    Further SIGTERMs do nothing: a supervisor may signal a process and its control group, or its parent too.
 
     Does nothing off the main thread, or where the process has a handler of its own.
     """
@@ -150,7 +145,8 @@ def catch_sigterm(requests: StopRequests) -> Iterator[None]:
     def on_terminate(signum: int, frame: FrameType | None) -> None:
         del frame
         received.append(signum)
-        requests.submit(StopReason.PREEMPTION)
+        if len(received) == 1:
+            requests.submit(reason)
 
     signal.signal(signal.SIGTERM, on_terminate)
     try:

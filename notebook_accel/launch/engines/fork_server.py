@@ -12,7 +12,7 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import open_files
 from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -85,7 +85,7 @@ class ServerEngine:
 
     def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
         """Opens a group of `size` processes on the server, for ranks with this environment."""
-        open_file_limit.raise_limit(4 * spec.size)
+        open_files.raise_limit(4 * spec.size)
         own_end, server_end = pair()
         try:
             with self._lock:

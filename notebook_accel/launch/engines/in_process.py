@@ -17,17 +17,16 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
 from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
+from notebook_accel.launch.rank.patches import store_of_one
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.server import store
 from notebook_accel.launch.system import threads
 from notebook_accel.launch.system.process_setup import set_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.stream import Channel, is_readable, pair
+from notebook_accel.launch.wire.stream import Channel, pair
 
 _POLL_INTERVAL = 0.1
 """Seconds between two checks whether the rank has ended."""
-_NEVER = 3600.0
 _environment = threading.Lock()
 """Held by the rank whose environment is in `os.environ`, which all threads share."""
 
@@ -58,9 +57,9 @@ class InProcessEngine:
         raise NotImplementedError
 
     def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> InProcessRanks:
+        if spec.rendezvous.listener is not None:
+            spec.rendezvous.listener.close()  # a single rank has its store in its own memory
         if spec.size > 1 or spec.rendezvous.num_nodes > 1:
-            if spec.rendezvous.listener is not None:
-                spec.rendezvous.listener.close()
             raise LaunchError("the inprocess engine runs a single rank: pass num_processes=1, or choose another engine")
         return InProcessRanks(spec, loop, listener)
 
@@ -81,15 +80,10 @@ class InProcessRanks(LocalRanks):
         self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
         loop.register(self._exit_receiver, self._on_thread_end)
         try:
-            self._thread = threads.start(self._serve, "notebook-accel-rank")
+            threads.start(self._serve, "notebook-accel-rank")
         except LaunchError:
             self._report_exit()
-            self._abandon()
-            raise
-        try:
-            threads.start(self._host_store, "notebook-accel-store")
-        except LaunchError:
-            self._abandon()
+            self.close()
             raise
 
     def call(self, ranks: Collection[int], packed: Payload) -> None:
@@ -119,12 +113,6 @@ class InProcessRanks(LocalRanks):
         self._exit_receiver.close()
         super().close()
 
-    def _abandon(self) -> None:
-        """Frees all resources of a group that could not be started."""
-        assert self._rendezvous.listener is not None
-        self._rendezvous.listener.close()
-        self.close()
-
     def _on_thread_end(self) -> None:
         self._loop.unregister(self._exit_receiver)
         self._on_exit(0, Exited(code=int(self._rank.failed), at=time.time()))
@@ -137,7 +125,8 @@ class InProcessRanks(LocalRanks):
         before = dict(os.environ)
         set_environment({**before, **self._environment})
         try:
-            self._rank.serve()
+            with store_of_one.at(self._rendezvous.host, self._rendezvous.port):
+                self._rank.serve()
         finally:
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -149,18 +138,3 @@ class InProcessRanks(LocalRanks):
     def _report_exit(self) -> None:
         self._exit_sender.close()
         self._rank.close()
-
-    def _host_store(self) -> None:
-        """Hosts the store once a client connects: most functions on a single rank never use it."""
-        listener = self._rendezvous.listener
-        assert listener is not None
-        with listener:
-            while self._thread.is_alive():
-                if is_readable(listener, _POLL_INTERVAL):
-                    request = {"host": self._rendezvous.host, "port": self._rendezvous.port, "join_timeout": _NEVER}
-                    try:
-                        hosted = store.host(request, listener.detach())
-                        self._thread.join()
-                        del hosted
-                    finally:
-                        store.end_guard()

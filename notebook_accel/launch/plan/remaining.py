@@ -11,7 +11,7 @@ A rank is left out of the next attempt if
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from notebook_accel import hardware
@@ -37,7 +37,6 @@ _GPU_REFUSES = (
     "hardware stack error",
 )
 """What CUDA and ROCm say of a GPU that can't be used. Other errors come from the program."""
-Detect = Callable[[Mapping[str, str]], Hardware]
 
 
 class Remaining:
@@ -47,23 +46,19 @@ class Remaining:
         planned: The plan of the first attempt.
         engine: Starts the ranks.
         environ: The environment in which the hardware was detected.
-        detect: Detects the hardware.
     """
 
-    def __init__(
-        self, planned: Plan, engine: Engine, environ: Mapping[str, str], detect: Detect = hardware.detect
-    ) -> None:
+    def __init__(self, planned: Plan, engine: Engine, environ: Mapping[str, str]) -> None:
         assert planned.config.min_processes is not None
         self._first = planned
         self._least = planned.config.min_processes
         self._engine = engine
         self._environ = environ
-        self._detect = detect
         self._slots = list(range(planned.size))
         """The ranks of the first attempt that are left, by their numbers there."""
         self._current = self._slots
         """The slot of each rank of the last attempt, which has none for GPUs that are gone for now."""
-        self._uuids = _uuids(planned.config, planned.size, detect(environ)) if planned.device == "cuda" else ()
+        self._uuids = _uuids(planned.config, planned.size, hardware.detect(environ)) if planned.device == "cuda" else ()
         """The GPU of each rank of the first attempt."""
         self._failed_at_start: set[int] = set()
         """The slots that failed by themselves in the last attempt, before its first step."""
@@ -99,7 +94,7 @@ class Remaining:
         self._slots = [slot for slot in self._slots if slot not in left_out]
 
     def _make_here(self) -> Plan:
-        config, found = self._first.config, self._detect(self._environ)
+        config, found = self._first.config, hardware.detect(self._environ)
         gpus, slots = None, self._slots
         if self._first.device == "cuda":
             there = {gpu.uuid: index for index, gpu in enumerate(found.gpus)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import select
 import sys
@@ -48,6 +47,7 @@ from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.hot_lines import HotLines
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
+from notebook_accel.launch.wire.event_loop import Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
 from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
 
@@ -85,9 +85,9 @@ class ChannelThread:
         self._on_close = on_close
         self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int], bool]] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
-        self._wakeup_pipe = os.pipe()
+        self._wakeup = Wakeup()
         self._sources = select.poll()  # `select.select` fails beyond 1,024 open files
-        for source in (channel, self._wakeup_pipe[0]):
+        for source in (channel, self._wakeup):
             self._sources.register(source, select.POLLIN)
         self._is_finishing = False
         self._coalescer = Coalescer(pace)
@@ -131,7 +131,7 @@ class ChannelThread:
             self._memory.phase = event.phase
         self._outbox.put((event, fds, at_once))
         if at_once:
-            os.write(self._wakeup_pipe[1], b"+")
+            self._wakeup.wake()
 
     def flush(self) -> None:
         """Sends everything that is queued, on either thread: after a call the main thread does it, to save a wakeup.
@@ -162,14 +162,13 @@ class ChannelThread:
         """Stops receiving events, and returns once those that are queued have been sent."""
         events.set_sink(None)
         self._is_finishing = True
-        os.write(self._wakeup_pipe[1], b"+")
+        self._wakeup.wake()
         self._thread.join()
 
     def close(self) -> None:
-        """Closes the channel and the wakeup pipe, after `finish`."""
+        """Closes the channel, after `finish`."""
         self._channel.close()
-        for fd in self._wakeup_pipe:
-            os.close(fd)
+        self._wakeup.close()
 
     @named_in_dumps(CHANNEL_THREAD)
     def _run(self) -> None:
@@ -187,8 +186,8 @@ class ChannelThread:
             self._on_close()
 
     def _poll(self) -> None:
-        """Waits for the channel, the wakeup pipe or the next sample; receives, samples and sends."""
-        channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup_pipe[0]
+        """Waits for the channel, a wakeup or the next sample; receives, samples and sends."""
+        channel_fd, wakeup_fd = self._channel.fileno(), self._wakeup.fileno()
         timeout = self._profiles.time_to_next(time.monotonic(), self._timeout)
         readable = [fd for fd, _ in self._sources.poll(timeout * 1000)]
         with self._send_lock:  # first: whatever lets the GIL go lets the main thread move on from where it was
@@ -197,7 +196,7 @@ class ChannelThread:
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
         if wakeup_fd in readable:
-            os.read(wakeup_fd, 4096)
+            self._wakeup.clear()
         self.flush()
         if channel_fd in readable:
             self._on_messages(self._channel.receive(wait=True))

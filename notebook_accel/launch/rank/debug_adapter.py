@@ -86,7 +86,9 @@ class Debugger:
         )
         if is_new:
             self._socket = own
-            reader = threading.Thread(target=self._read, args=(own.makefile("rb"),), name="debugger", daemon=True)
+            reader = threading.Thread(
+                target=self._read, args=(own.makefile("rb"),), name="notebook-accel-debugger", daemon=True
+            )
             hide_thread(reader)
             reader.start()
 

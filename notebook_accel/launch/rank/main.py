@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 import socket
-import sys
 import time
 import traceback
 import weakref
@@ -36,6 +35,7 @@ from notebook_accel.launch.rank.patches import (
     tqdm,
     trainers,
 )
+from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
 from notebook_accel.launch.wire import notebook_state, pickling, pipe_marks
@@ -72,8 +72,7 @@ def prepare() -> None:
     """Does once, before the forks, what every rank would otherwise do itself: among others, patches other libraries."""
     process_setup.find_thread_pools()
     libc.line_buffer_c_stdout()
-    if "torch.distributed.rendezvous" in sys.modules:
-        name_resolution.patch_rendezvous(sys.modules["torch.distributed.rendezvous"])
+    when_imported({"torch.distributed.rendezvous": name_resolution.patch_rendezvous})
     stdin.install()
     tqdm.install()
     rich.install()

@@ -16,7 +16,7 @@ import signal
 import sys
 
 from notebook_accel.launch.server import abandoned
-from notebook_accel.launch.system import children, libc
+from notebook_accel.launch.system import children, libc, open_files
 
 _AWAITED = {signal.SIGCHLD, signal.SIGCONT}
 
@@ -41,7 +41,7 @@ def _keep(server: int) -> None:
 
     The server's successors and stores are of the server's session. Any other child is an orphan.
     """
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    open_files.close_from(3)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     libc.signal_at_end_of_parent(signal.SIGCONT)
     abandoned.kill()

@@ -19,7 +19,7 @@ from typing import Any
 from notebook_accel import garbage_collection
 from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import open_files
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.system.name_resolution import without_name_server
 from notebook_accel.launch.wire.stream import Channel
@@ -28,7 +28,7 @@ from notebook_accel.launch.wire.stream import Channel
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
     die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
-    open_file_limit.raise_to_hard_limit()  # every rank of every node connects
+    open_files.raise_to_hard_limit()  # every rank of every node connects
     start_guard()
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}
@@ -68,26 +68,23 @@ def host(request: dict[str, Any], listener: int) -> Any:
     return store
 
 
-class _Guards(threading.local):
-    """The process that guards the stores of each thread: the system kills it when the thread ends."""
-
-    own: StoreGuard | None = None
-
-
-_guards = _Guards()
+_own_guard: StoreGuard | None = None
+"""The process that guards the stores of this one."""
 
 
 def start_guard() -> None:
-    """Starts the process that guards the stores of this thread, where one is needed."""
-    if _guards.own is None and store_guard.is_available():
-        _guards.own = StoreGuard()
+    """Starts the process that guards the stores of this one, where one is needed."""
+    global _own_guard
+    if _own_guard is None and store_guard.is_available():
+        _own_guard = StoreGuard()
 
 
 def end_guard() -> None:
-    """Ends the process that guards the stores of this thread."""
-    if _guards.own is not None:
-        _guards.own.close()
-        _guards.own = None
+    """Ends the process that guards the stores of this one."""
+    global _own_guard
+    if _own_guard is not None:
+        _own_guard.close()
+        _own_guard = None
 
 
 def _guard(listener: int) -> tuple[int, Callable[[], object]]:
@@ -96,15 +93,16 @@ def _guard(listener: int) -> tuple[int, Callable[[], object]]:
     A store on a network has no guard, and neither has one where the system can't tell the users of connections apart,
     or refuses socket filters.
     """
+    global _own_guard
     start_guard()
-    if _guards.own is None or not _is_loopback(listener):
+    if _own_guard is None or not _is_loopback(listener):
         return listener, int
     try:
-        return _guards.own.guard(listener)
+        return _own_guard.guard(listener)
     except ConnectionError:  # it was killed
-        _guards.own.close()
-        _guards.own = StoreGuard()
-        return _guards.own.guard(listener)
+        _own_guard.close()
+        _own_guard = StoreGuard()
+        return _own_guard.guard(listener)
 
 
 def _is_loopback(listener: int) -> bool:

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from notebook_accel.launch.system import connection_owner
+from notebook_accel.launch.system import connection_owner, open_files
 from notebook_accel.launch.system.connection_owner import OwnerQuery
 from notebook_accel.launch.system.libc import die_with_parent
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -76,7 +76,7 @@ class StoreGuard:
         if self._pid == 0:
             try:
                 fd = os.dup2(remote.fileno(), 3)
-                os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
+                open_files.close_from(fd + 1)
                 die_with_parent(parent)
                 _Relay(Channel(socket.socket(fileno=fd))).run()
             finally:

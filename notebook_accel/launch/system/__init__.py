@@ -7,7 +7,7 @@ children.py            ─ the children of a process, and orphans that it adopts
 threads.py             ─ starts threads in the background
 main_thread.py         ─ signals while the main thread waits for the user
 limits.py              ─ how many processes and how much memory the system grants
-open_file_limit.py     ─ how many open files it grants
+open_files.py          ─ what a process has open, and how many files the system grants
 libc.py                ─ calls of the C library
 memory/                ─ memory that processes share
 installed.py           ─ tells installed code from the user's

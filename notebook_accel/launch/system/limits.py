@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import open_files
 
 _CGROUPS = Path("/sys/fs/cgroup")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
@@ -31,7 +31,7 @@ def explain_refusal(error: OSError) -> str:
         advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
     elif error.errno == errno.EMFILE:
         why = f"a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
-        advice = open_file_limit.ADVICE
+        advice = open_files.ADVICE
     else:
         return str(error)
     return f"{error.strerror}: {why}. {advice}"

@@ -3,8 +3,9 @@
 A client of torch's store connects through a dual-stack socket, and looks up the name of its peer, `::ffff:127.0.0.1`.
 No hosts file contains that name, so each connection asks the name server. If the server does not answer (a laptop
 without its network), a launch waits for the resolver's 5 seconds again and again. glibc can be configured to look names
-up in files only, but for the whole process, so this lasts only while connecting. (For a single thread, one can only set
-that there is no server, but torch then prints a warning.)
+up in files only, but for the whole process. So this lasts only while connecting, and is left out if other threads run,
+such as that of an experiment tracker, whose look-ups would fail. (For a single thread, one can only set that there is
+no server, but torch then prints a warning, and wrong addresses in its messages.)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import ctypes
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from typing import Any
 CONFIGURATION = Path("/etc/nsswitch.conf")
 """Where the system's order of look-ups is configured."""
 _HOSTS = re.compile(r"^hosts:([^#\n]*)", re.MULTILINE)
+OWN_THREADS = "notebook-accel"
+"""How the names of this package's threads begin. None of them looks up names while ranks connect."""
 _DEFAULT = "dns [!UNAVAIL=return] files"
 """Where glibc looks without a configuration, nsswitch.conf(5)."""
 
@@ -41,8 +45,11 @@ def patch_rendezvous(rendezvous: Any) -> None:
 
 @contextlib.contextmanager
 def without_name_server(host: str) -> Iterator[None]:
-    """In the block, names are looked up only in files, if `host` is a loopback address and the system uses glibc."""
-    configure = lookup_configurer() if host.startswith("127.") else None
+    """In the block, names are looked up only in files, if `host` is a loopback address and the system uses glibc.
+
+    Does nothing while threads run that may look up names themselves.
+    """
+    configure = lookup_configurer() if host.startswith("127.") and _is_alone() else None
     if configure is None:
         yield
         return
@@ -57,6 +64,12 @@ def without_name_server(host: str) -> Iterator[None]:
 def lookup_configurer() -> Callable[[bytes, bytes], object] | None:
     """The function of glibc that sets where names are looked up; `None` in other systems."""
     return getattr(ctypes.CDLL(None), "__nss_configure_lookup", None)
+
+
+def _is_alone() -> bool:
+    """Whether no other thread of this process runs Python code, except this package's own."""
+    others = (thread for thread in threading.enumerate() if thread is not threading.current_thread())
+    return all(thread.name.startswith(OWN_THREADS) for thread in others)
 
 
 def _configured() -> str:

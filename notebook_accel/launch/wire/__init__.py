@@ -1,7 +1,7 @@
 """Code for both ends of a socket: messages, the payload of a call, its pickles, and the state that ranks mirror.
 
 stream.py              ─ the format of messages; start reading here
-event_loop.py          ─ waits for messages of many ranks
+event_loop.py          ─ waits for messages of many ranks, and for other threads
 rank_streams.py        ─ reads the events and the output of one rank
 pipe_marks.py          ─ marks in that output, for what was displayed between two lines
 terminal_codes.py      ─ removes from it what can't be drawn

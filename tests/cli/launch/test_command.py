@@ -2,17 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from notebook_accel.launch.server import store_guard
+from tests.launch.own_processes import wait_until
 
 pytestmark = pytest.mark.early
 
@@ -215,12 +218,27 @@ def test_a_notebook_on_one_rank_starts_its_own(tmp_path: Path) -> None:
     assert [data.get("text/html", data["text/plain"]) for data in displays] == ["[0-1]", "<b>shown</b>"]
 
 
+SAVE_WHEN_TERMINATED = """
+import os, signal, sys, time
+
+def save(*_):
+    open(f"saving {os.environ['RANK']}", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    open(f"saved {os.environ['RANK']}", "w").close()
+    os._exit(0)
+
+os.chdir(os.path.dirname(__file__))
+signal.signal(signal.SIGTERM, save)
+"""
+
+
 @contextmanager
-def waiting(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+def waiting(tmp_path: Path, before: str = "") -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """A launch whose two ranks have begun, and all its processes."""
     script = tmp_path / "waits.py"
     # Ranks write where they like, so a line is to be one write.
-    script.write_text("import threading\nprint('began\\n', end='', flush=True)\nthreading.Event().wait()")
+    script.write_text(f"{before}\nimport threading\nprint('began\\n', end='', flush=True)\nthreading.Event().wait()")
     command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", str(script)]
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -261,3 +279,23 @@ def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
         return  # nobody is left who could remove a folder
     assert not list(tmp_path.glob("notebook-accel-*"))
     assert not list(tmp_path.glob("torchelastic_*"))
+
+
+def test_ranks_have_their_time_to_save_however_often_their_launch_is_terminated(tmp_path: Path) -> None:
+    """As by a supervisor that signals all processes of a control group, and the command beside."""
+    with waiting(tmp_path, SAVE_WHEN_TERMINATED) as (launcher, others):
+        launcher.terminate()
+        assert wait_until(lambda: len(list(tmp_path.glob("saving *"))) == 2)
+        agent = others[0]
+        for process in (agent, launcher, agent):
+            process.terminate()
+            assert wait_until(partial(is_taken, process.pid, signal.SIGTERM))
+        (tmp_path / "go").touch()
+        launcher.communicate(timeout=60)
+    assert len(list(tmp_path.glob("saved *"))) == 2
+
+
+def is_taken(pid: int, signum: int) -> bool:
+    """Whether a process has taken a signal that was sent to it."""
+    (pending,) = re.findall(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return not int(pending, 16) & (1 << (signum - 1))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from notebook_accel import notebook_launcher
+from notebook_accel import RankError, notebook_launcher
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import process_exit
@@ -37,6 +38,36 @@ def leave_an_exit_handler(file: str) -> str:
     process_exit.NOTICE_AFTER = 0.5  # the handler has begun then
     atexit.register(answer_after, file)
     return "returned"
+
+
+def fail_beside_a_rank_that_heeds_no_signal(folder: str) -> None:
+    """Rank 1 raises once rank 0 ignores signals."""
+    if os.environ["RANK"] == "0":
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, signal.SIG_IGN)
+        Path(folder, os.environ["TORCHELASTIC_RESTART_COUNT"]).touch()
+        threading.Event().wait()
+    while not os.listdir(folder):
+        time.sleep(0.01)
+    raise ValueError("the cause")
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+def test_a_stop_after_a_failure_neither_hides_it_nor_starts_the_ranks_again(restarts: int, tmp_path: Path) -> None:
+    """Takes the time that other ranks have after a failure."""
+    job = notebook_launcher(
+        fail_beside_a_rank_that_heeds_no_signal,
+        (str(tmp_path),),
+        2,
+        device="cpu",
+        block=False,
+        max_restarts=restarts,
+    )
+    assert wait_until(lambda: job.ranks[1].failed, 60)
+    assert job.cancel()
+    with pytest.raises(RankError, match="rank 1 of 2 raised ValueError: the cause"):
+        job.result()
+    assert os.listdir(tmp_path) == ["0"]
 
 
 def test_values_are_in_the_order_of_the_ranks_whichever_answers_first(tmp_path: Path) -> None:

@@ -214,23 +214,36 @@ def write_at_exit() -> None:
     atexit.register(write)
 
 
-def keep_connections(port: int) -> bool:
-    """Connects to a port and to itself; once told to sever, whether only what it has accepted is cut."""
+def keep_connections(port: int) -> tuple[bool, bool]:
+    """Connects to a port, to a server of its own, and to the other rank; once told to sever, which of these are cut.
+
+    Returns:
+        Whether the server still has its client, and whether the other rank can still be reached.
+    """
+    import torch.distributed as dist
+
     from notebook_accel.launch.rank import disconnect
 
+    dist.init_process_group("gloo")
     with (
         socket.create_connection(("127.0.0.1", port)) as outside,
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as inside,
-        listener.accept()[0],
+        listener.accept()[0] as accepted,
     ):
+        dist.barrier()
         print("connected", flush=True)
         while not disconnect.times_disconnected:
             time.sleep(0.01)
         inside.settimeout(10)
-        is_cut = inside.recv(1) == b""
+        accepted.sendall(b"here too")
         outside.sendall(b"still here")
-        return is_cut
+        has_client = inside.recv(100) == b"here too"
+    try:
+        dist.barrier()
+    except RuntimeError:
+        return has_client, False
+    return has_client, True
 
 
 def blocked_signals() -> list[int]:

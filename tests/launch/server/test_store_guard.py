@@ -11,7 +11,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -66,6 +65,13 @@ def hosted() -> Iterator[Hosted]:
     made = Hosted()
     yield made
     del made.store
+
+
+@pytest.fixture(scope="module", autouse=True)
+def guard_ends() -> Iterator[None]:
+    """The process that the tests share ends with them."""
+    yield
+    store.end_guard()
 
 
 def message(key: bytes) -> bytes:
@@ -131,8 +137,8 @@ def test_a_system_that_refuses_socket_filters_has_stores_without_a_guard(monkeyp
     monkeypatch.setattr(store_guard, "attach_filter", refuse)
     store_guard.is_available.cache_clear()
     try:
-        with ThreadPoolExecutor() as thread:  # which has no guard yet
-            hosted = thread.submit(Hosted).result()
+        store.end_guard()
+        hosted = Hosted()
         hosted.client().set("key", "value")
         assert hosted.store.get("key") == b"value"
     finally:
@@ -181,43 +187,5 @@ def test_a_guard_that_was_killed_is_replaced_and_leaves_nothing() -> None:
     hosted.client().set("a", "1")
     del hosted.store
     socket.create_server((HOST, hosted.port)).close()
-
-
-def test_a_store_outlives_threads_that_hosted_others() -> None:
-    """The system kills the guard of a thread with that thread."""
     store.end_guard()
-    hosts, ends = threading.Event(), threading.Event()
-
-    def host_one() -> None:
-        made = Hosted()
-        hosts.set()
-        ends.wait()
-        del made.store
-        store.end_guard()
-
-    thread = threading.Thread(target=host_one)
-    thread.start()
-    assert hosts.wait(PATIENCE.seconds)
-    hosted = Hosted()
-    ends.set()
-    thread.join()
-    client = hosted.client()
-    client.set("a", "1")
-    assert client.get("a") == b"1"
-    del hosted.store
-
-
-@needs_guard
-def test_a_thread_ends_the_guard_of_its_stores() -> None:
-    before = relays()
-
-    def host_one() -> None:
-        made = Hosted()
-        made.client().set("a", "1")
-        assert relays() - before
-        del made.store
-        store.end_guard()
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(host_one).result(PATIENCE.seconds)
     assert not relays() - before

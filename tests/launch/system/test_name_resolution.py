@@ -6,11 +6,14 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from notebook_accel.launch.system import name_resolution
+
+RANKS_OWN = threading.Thread(name="notebook-accel")
 
 # In a mount namespace of its own: its only name server is one that never answers, and counts what it is asked.
 SILENCE = """
@@ -81,6 +84,20 @@ def test_the_order_of_look_ups_is_read_from_the_system(
     monkeypatch.setattr(name_resolution, "CONFIGURATION", path)
     configured: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(name_resolution, "lookup_configurer", lambda: lambda *given: configured.append(given))
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), RANKS_OWN])
     with name_resolution.without_name_server("127.0.0.1"):
         assert configured == [(b"hosts", b"files")]
     assert configured[1:] == [(b"hosts", found.encode())]
+
+
+def test_threads_of_the_user_look_names_up_as_ever_while_a_rank_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system can change the order of look-ups only for all threads of a process."""
+    configured: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr(name_resolution, "lookup_configurer", lambda: lambda *given: configured.append(given))
+    ends = threading.Event()
+    tracker = threading.Thread(target=ends.wait, name="tracker")
+    tracker.start()
+    with name_resolution.without_name_server("127.0.0.1"):
+        assert not configured
+    ends.set()
+    tracker.join()

@@ -1,10 +1,13 @@
 import contextlib
+import itertools
+import os
+import select
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 
 
 class Source:
@@ -129,3 +132,30 @@ def test_a_source_that_carries_many_ranks_counts_as_so_many(sources: list[Source
         sources[1].write()
         loop.run_once(1.5)
     assert sources[1].times == 1
+
+
+def is_readable(source: Wakeup | int) -> bool:
+    return bool(select.select([source], [], [], 0)[0])
+
+
+def test_a_wakeup_is_readable_until_it_is_cleared() -> None:
+    wakeup = Wakeup()
+    assert not is_readable(wakeup)
+    for _ in range(1_000):  # more than it holds
+        wakeup.wake()
+    assert is_readable(wakeup)
+    wakeup.clear()
+    assert not is_readable(wakeup)
+    wakeup.close()
+
+
+def test_a_wakeup_that_comes_after_the_end_goes_to_no_other_file() -> None:
+    wakeup = Wakeup()
+    first = wakeup.fileno()
+    wakeup.close()
+    pipes = [os.pipe() for _ in range(8)]
+    assert any(first in ends for ends in pipes)
+    wakeup.wake()
+    assert not any(is_readable(reading) for reading, _ in pipes)
+    for number in itertools.chain(*pipes):
+        os.close(number)

@@ -22,8 +22,8 @@ from notebook_accel.launch.cluster.bridge import agents
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system import open_file_limit
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.system import open_files
+from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
@@ -50,14 +50,12 @@ class Bridge:
         self._connected = False
         self._posted: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._chores: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._wakeup = socket.socketpair()
-        for end in self._wakeup:
-            end.setblocking(False)
+        self._wakeup = Wakeup()
         self._loop = EventLoop()
 
     def run(self) -> None:
         """Serves until the kernel has ended."""
-        self._loop.register(self._wakeup[0], self._on_posted)
+        self._loop.register(self._wakeup, self._on_posted)
         self._loop.register(self._control, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -91,13 +89,10 @@ class Bridge:
     def _post(self, act: Callable[[], object]) -> None:
         """Calls a function on the thread of the loop."""
         self._posted.put(act)
-        with contextlib.suppress(OSError):
-            self._wakeup[1].send(b".")
+        self._wakeup.wake()
 
     def _on_posted(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakeup[0].recv(4096):
-                pass
+        self._wakeup.clear()
         while not self._posted.empty():
             self._posted.get()()
 
@@ -219,6 +214,6 @@ def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):  # the kernel handles both, and then needs the bridge
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    open_file_limit.raise_to_hard_limit()  # every node connects
+    open_files.raise_to_hard_limit()  # every node connects
     control: Any = Channel(socket.socket(fileno=fd))
     Bridge(address, insecure, control, kernel).run()

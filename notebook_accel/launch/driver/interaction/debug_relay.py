@@ -6,9 +6,7 @@ there is none, ranks run without a debugger, and all of this costs nothing.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -16,6 +14,7 @@ from typing import Any, Protocol
 from notebook_accel.events import DebugReplied, DebugRequested
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.wire.event_loop import Wakeup
 
 DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
 """The request after which a rank continues without a debugger."""
@@ -65,7 +64,7 @@ class DebugRelay:
         """When a rank was first seen to be held, since `held_seconds` was last called."""
         self._is_released = False
         self._outbox: deque[tuple[Collection[int], Sequence[str]]] = deque()
-        self._wakeup: tuple[int, int] | None = None
+        self._wakeup: Wakeup | None = None
 
     def rank_of(self, member: int) -> int:
         """The global rank of a member."""
@@ -79,8 +78,8 @@ class DebugRelay:
                 self._request(self.members, [DISCONNECT], before_call=True)
                 self._group.is_debugged = False
             return
-        self._wakeup = os.pipe()
-        self._group.loop.register(self._wakeup[0], self._on_wakeup)
+        self._wakeup = Wakeup()
+        self._group.loop.register(self._wakeup, self._on_wakeup)
         self._group.is_debugged = True
         self._request(self.members, self._client.setup(), before_call=True)
         self._client.begin(self)
@@ -88,10 +87,8 @@ class DebugRelay:
     def send(self, members: Collection[int], messages: Sequence[Mapping[str, Any]]) -> None:
         """Sends requests to the debuggers of members. Any thread may call this."""
         self._outbox.append((members, [json.dumps(message) for message in messages]))
-        wakeup = self._wakeup
-        if wakeup is not None:
-            with contextlib.suppress(OSError):  # closed since then
-                os.write(wakeup[1], b"+")
+        if self._wakeup is not None:
+            self._wakeup.wake()
 
     def on_reply(self, member: int, event: DebugReplied) -> None:
         """Passes a message of a rank's debugger on to the client."""
@@ -121,18 +118,15 @@ class DebugRelay:
 
     def close(self) -> None:
         """The call is over."""
-        wakeup, self._wakeup = self._wakeup, None
         client, self._client = self._client, None
-        if wakeup is None or client is None:
-            return
-        client.end(self)
-        self._group.loop.unregister(wakeup[0])
-        for fd in wakeup:
-            os.close(fd)
+        if client is not None and self._wakeup is not None:
+            client.end(self)
+            self._group.loop.unregister(self._wakeup)
+            self._wakeup.close()
 
     def _on_wakeup(self) -> None:
         assert self._wakeup is not None
-        os.read(self._wakeup[0], 4096)
+        self._wakeup.clear()
         while self._outbox:
             members, messages = self._outbox.popleft()
             self._group.ranks.send(members, DebugRequested(messages))

@@ -6,7 +6,6 @@ terminal prompts on the thread that runs the call.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from functools import partial
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 
 
 @dataclass(eq=False)
@@ -49,13 +48,13 @@ class Prompts:
         self._counted_at = 0.0
         """Until when the time of the current one is counted in `_held`."""
         self._held = 0.0
-        self._wakeup: tuple[int, int] | None = None
+        self._wakeup: Wakeup | None = None
 
     def add(self, rank: int, request: InputRequested) -> None:
         """Prompts for a rank, as soon as the prompts before it are answered."""
         if self._wakeup is None:
-            self._wakeup = os.pipe()
-            self._loop.register(self._wakeup[0], self._on_wakeup)
+            self._wakeup = Wakeup()
+            self._loop.register(self._wakeup, self._on_wakeup)
         self._waiting.append(_Prompt(rank, request))
         self._open_next()
 
@@ -85,10 +84,8 @@ class Prompts:
         self._waiting.clear()
         self._withdraw_current()
         if self._wakeup is not None:
-            self._loop.unregister(self._wakeup[0])
-            for fd in self._wakeup:
-                os.close(fd)
-            self._wakeup = None
+            self._loop.unregister(self._wakeup)
+            self._wakeup.close()
 
     def _open_next(self) -> None:
         if self._current is not None or not self._waiting:
@@ -106,13 +103,12 @@ class Prompts:
     def _take_answer(self, prompt: _Prompt, answer: str | None) -> None:
         """Called on any thread."""
         prompt.answer, prompt.answered = answer, True
-        wakeup = self._wakeup
-        assert wakeup is not None
-        os.write(wakeup[1], b"+")
+        assert self._wakeup is not None
+        self._wakeup.wake()
 
     def _on_wakeup(self) -> None:
         assert self._wakeup is not None
-        os.read(self._wakeup[0], 64)
+        self._wakeup.clear()
         prompt = self._current
         if prompt is None or not prompt.answered:
             return  # one that was withdrawn in the moment of its answer

@@ -45,7 +45,8 @@ class RankMessages:
         """Receiver, and what to send."""
         self._ended: set[int] = set()
         self.threads = [
-            threading.Thread(target=target, name="messages", daemon=True) for target in (self._send, self._receive)
+            threading.Thread(target=target, name="notebook-accel-messages", daemon=True)
+            for target in (self._send, self._receive)
         ]
 
     def on(self, topic: str, receiver: Receiver) -> None:

@@ -1,4 +1,7 @@
-"""The limit of open files of a process, which is often 1,024 at first and can be raised. Each socket counts."""
+"""The files that this process has open, sockets among them, and how many it may have.
+
+The limit is often 1,024 at first, and can be raised.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import contextlib
 import math
 import os
 import resource
+import socket
+import stat
+from collections.abc import Iterator
 
 from notebook_accel.errors import LaunchError
 
@@ -58,6 +64,36 @@ def raise_to_hard_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def close_from(first: int) -> None:
+    """Closes all descriptors from a number on.
+
+    Unlike `os.closerange`, which on some builds of Python tries every number up to the limit, and in containers that is
+    often a billion.
+    """
+    for number in _numbers():
+        if number >= first:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(number)
+
+
+def tcp_sockets() -> Iterator[socket.socket]:
+    """Each TCP socket of this process, under its own descriptor, which stays open."""
+    for number in _numbers():
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                found = socket.socket(fileno=number)
+                try:
+                    if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                        yield found
+                finally:
+                    found.detach()
+
+
+def listens(each: socket.socket) -> bool:
+    """Whether a socket accepts connections."""
+    return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
 def _hard_limit() -> float:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if hard == resource.RLIM_INFINITY else hard
@@ -66,6 +102,11 @@ def _hard_limit() -> float:
 def _open_files() -> int:
     """How many files this process has open."""
     try:
-        return len(os.listdir("/dev/fd"))
+        return len(_numbers())
     except OSError:  # not even the folder can be opened
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _numbers() -> list[int]:
+    """Their descriptors."""
+    return [int(name) for name in os.listdir("/dev/fd")]

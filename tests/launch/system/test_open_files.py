@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
+import sys
 
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import open_file_limit
+from notebook_accel.launch.system import open_files
 
 
 @pytest.fixture
@@ -24,20 +26,20 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_the_soft_limit_is_raised_as_far_as_ranks_need(limits: list[int]):
     soft, hard = limits
-    open_file_limit.raise_limit(20)
+    open_files.raise_limit(20)
     assert limits == [soft, hard]
-    open_file_limit.raise_limit(1000)
+    open_files.raise_limit(1000)
     assert soft + 900 <= limits[0] < hard
     assert limits[1] == hard
 
 
 def test_what_the_hard_limit_forbids_is_an_error_that_says_what_to_raise(limits: list[int]):
     with pytest.raises(LaunchError, match=r"open files in one process.*ulimit -Hn"):
-        open_file_limit.raise_limit(5000)
+        open_files.raise_limit(5000)
 
 
 def test_who_does_not_know_how_many_it_needs_may_have_all(limits: list[int]):
-    open_file_limit.raise_to_hard_limit()
+    open_files.raise_to_hard_limit()
     assert limits[0] == limits[1]
 
 
@@ -48,4 +50,23 @@ def test_a_process_that_can_open_nothing_more_is_told_so(limits: list[int], monk
     monkeypatch.setattr(os, "listdir", refuse)
     limits[0] = limits[1]
     with pytest.raises(LaunchError, match=f"need {limits[1] + 1} open files in one process, but .* {limits[1]}\\."):
-        open_file_limit.check(1)
+        open_files.check(1)
+
+
+CLOSE = """
+import os
+from notebook_accel.launch.system import open_files
+
+for number in (3, 7, 200):
+    os.dup2(1, number)
+del os.closerange  # it may try every number up to the limit
+open_files.close_from(7)
+print([number for number in range(256) if os.path.exists(f"/dev/fd/{number}")])
+"""
+
+
+def test_open_descriptors_are_closed_from_a_number_on() -> None:
+    ran = subprocess.run([sys.executable, "-c", CLOSE], capture_output=True, text=True, check=True)
+    kept = eval(ran.stdout)
+    assert {0, 1, 2, 3} <= set(kept)
+    assert max(kept) < 7
