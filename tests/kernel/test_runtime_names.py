@@ -131,4 +131,7 @@ def test_names_in_annotations_that_are_texts_are_sent(notebook: Notebook) -> Non
         return sorted(get_type_hints(Row)), sorted(get_type_hints(annotated)), get_type_hints(Later)["back"] is Row
     """)
     expected = (["hint", "other"], ["hint", "return", "row"], True)
-    assert notebook.value("notebook_launcher(hints, num_processes=2, device='cpu', block=False).result(60)") == [expected] * 2
+    assert (
+        notebook.value("notebook_launcher(hints, num_processes=2, device='cpu', block=False).result(60)")
+        == [expected] * 2
+    )

@@ -25,7 +25,7 @@ from cloudpickle import cloudpickle
 Reduced = tuple[Any, ...]
 """What a `reducer_override` returns."""
 
-_DISPATCH_CODE = functools.singledispatch(lambda value: value).__code__
+_dispatch: Any = functools.singledispatch(lambda value: value)
 _IN_PYTHON = (types.FunctionType, staticmethod)
 _OF_PYTHON = ("builtins", "abc", "enum", "typing")
 """The modules of metaclasses whose effects are among the attributes of their classes."""
@@ -263,10 +263,11 @@ def _make_enum(
     known = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker)
     if known is not None:
         return typing.cast(type, known)
-    body = enum.EnumMeta.__prepare__(name, bases)
+    of_python: Any = enum.EnumMeta
+    body = of_python.__prepare__(name, bases)
     for key, value in {"__new__": _new_member, "__init__": _init_member, **namespace, **members}.items():
         body[key] = value
-    made = enum.EnumMeta.__new__(meta, name, bases, body)
+    made: type = of_python.__new__(meta, name, bases, body)
     for key in ("__new__", "__init__", "__reduce_ex__", "__repr__", "__str__", "__format__"):
         if key in vars(made) and key not in names:
             type.__delattr__(made, key)
@@ -296,7 +297,7 @@ def _member_of(given: Any) -> _Member:
 
 def reduce_dispatch(function: types.FunctionType) -> Reduced | None:
     """How to rebuild a function of `functools.singledispatch`; `None` for any other."""
-    if function.__code__ is not _DISPATCH_CODE:
+    if function.__code__ is not _dispatch.__code__:
         return None
     found: Any = function
     own = {name: value for name, value in vars(found).items() if name not in _OF_DISPATCH}
@@ -344,10 +345,10 @@ def _attributes(found: Any, base: type) -> dict[str, Any] | None:
     return None if type(found) is base else dict(getattr(found, "__dict__", {})) or None
 
 
-def _make_descriptor(cls: type, base: type, arguments: tuple[Any, ...]) -> Any:
+def _make_descriptor(cls: type, base: Any, arguments: tuple[Any, ...]) -> Any:
     """A descriptor of a class that may take other arguments than Python's own class that it derives from."""
     made = base.__new__(cls)
-    base.__init__(made, *arguments)  # type: ignore[misc]
+    base.__init__(made, *arguments)
     return made
 
 
@@ -355,7 +356,7 @@ def _reduce_dispatch_method(found: functools.singledispatchmethod[Any]) -> Reduc
     return _make_dispatch_method, (type(found),), {"dispatcher": found.dispatcher, "func": found.func}
 
 
-def _make_dispatch_method(cls: type) -> Any:
+def _make_dispatch_method(cls: Any) -> Any:
     made = cls.__new__(cls)
     functools.singledispatchmethod.__init__(made, lambda *_: None)
     return made
@@ -392,7 +393,8 @@ def _reduce_new_type(found: Any) -> Reduced | None:
 
 
 def _make_new_type(name: str, supertype: Any, module: str) -> Any:
-    made = typing.NewType(name, supertype)
+    new_type: Any = typing.NewType
+    made = new_type(name, supertype)
     made.__module__ = module
     return made
 
@@ -411,7 +413,7 @@ def _is_importable(found: Any) -> bool:
 
 def reduce_singleton(obj: Any) -> Any:
     """How to rebuild an object of a class of the notebook, also one that says to be found by its name."""
-    cls = type(obj)
+    cls: Any = type(obj)
     is_plain = cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
     if is_plain or cls in copyreg.dispatch_table:
         return NotImplemented

@@ -54,6 +54,8 @@ class Payload:
     """The names in the notebook's `__main__` of the functions and classes that it contains."""
     used_names: Set[str] = frozenset()
     """The names of variables, attributes, and imports in its functions."""
+    referenced: Sequence[Any] = ()
+    """The modules and classes that its functions name."""
     namespace: Mapping[str, Any] | None = None
     """The `__main__` that its names are from, if that is this process's."""
 
@@ -108,7 +110,8 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     Raises:
         PayloadError: There is no room for it.
     """
-    return replace(from_parts(pack_parts(pickler, state)), namespace=vars(sys.modules["__main__"]))
+    packed = from_parts(pack_parts(pickler, state))
+    return replace(packed, referenced=pickler.referenced, namespace=vars(sys.modules["__main__"]))
 
 
 def pack_parts(pickler: CallPickler, state: notebook_state.State | None) -> list[memoryview]:

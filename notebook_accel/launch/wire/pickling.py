@@ -179,6 +179,8 @@ class _MainByValue(_Complete):
         """The names and values that the other `__main__` must have."""
         self.sent: set[str] = set()
         """The qualified names of the functions and classes that were pickled."""
+        self.referenced: list[Any] = []
+        """The modules and classes, and the modules of functions, that were pickled by name."""
         self._main = sys.modules["__main__"].__dict__
         # Functions with these globals get the other `__main__` as their globals, rather than a namespace of their own,
         # so that code over there can pickle their classes by reference.
@@ -195,7 +197,12 @@ class _MainByValue(_Complete):
             self.sent.add(obj.__qualname__)
             outermost = obj.__qualname__.partition(".")[0]
             self.definitions[outermost] = self._main[outermost]
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.ModuleType):
+            self.referenced.append(obj)
+        elif reduced is NotImplemented and isinstance(obj, (types.FunctionType, type)):
+            self.referenced.append(obj if isinstance(obj, type) else sys.modules.get(obj.__module__))
+        return reduced
 
     def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
         annotations = vars(cls).get("__annotations__", {}) if cls.__module__ == "__main__" else {}

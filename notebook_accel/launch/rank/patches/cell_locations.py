@@ -10,7 +10,7 @@ import traceback
 import warnings
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.system.on_import import when_imported
 from notebook_accel.launch.wire import cell_names
 
 
