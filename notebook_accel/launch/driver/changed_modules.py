@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.system import installed
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.shortening import shortened
@@ -24,7 +23,6 @@ from notebook_accel.launch.wire.shortening import shortened
 _MOST_MODULES = 50
 _MOST_NAMES = 6
 _MOST_TEXT = 40
-_started = time.time()
 _noticed: set[tuple[str, int]] = set()
 """The changes that the user knows: what was set, and to which object."""
 
@@ -114,11 +112,12 @@ def _with_imported(modules: Sequence[ModuleType]) -> list[ModuleType]:
 
 
 def _changes_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    file = str(module.__file__)
     try:
-        state = os.stat(str(module.__file__))
-        if not _is_unedited(str(module.__file__), state):
-            return  # what differs may be the file
-        defined = _read(str(module.__file__), state.st_mtime_ns)
+        modified = os.stat(file).st_mtime_ns
+        if preloader.current.modified.get(file, modified) != modified:
+            return  # it has been edited since the import, and what differs may be that
+        defined = _read(file, modified)
     except (OSError, SyntaxError, ValueError):
         return
     for name, value in list(vars(module).items()):
@@ -137,18 +136,6 @@ def _changes_of(module: ModuleType) -> Iterator[tuple[str, Any]]:
 def _is_part(module: ModuleType, value: Any) -> bool:
     """Whether it is a module of the package, which its import has set there."""
     return isinstance(value, ModuleType) and value.__name__.startswith(f"{module.__name__}.")
-
-
-def _is_unedited(file: str, state: os.stat_result) -> bool:
-    """Whether a file is what the notebook has imported: its byte code says so, or it is older than the notebook."""
-    if state.st_mtime < _started:
-        return True
-    try:
-        with open(importlib.util.cache_from_source(file), "rb") as code:
-            head = code.read(16)
-    except (OSError, NotImplementedError):
-        return False
-    return int.from_bytes(head[8:12], "little") == int(state.st_mtime) & 0xFFFFFFFF
 
 
 @functools.lru_cache(maxsize=4 * _MOST_MODULES)

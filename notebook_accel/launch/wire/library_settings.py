@@ -161,8 +161,9 @@ def _write_numpy_print_options(numpy: Any, options: Mapping[str, Any]) -> None:
     numpy.set_printoptions(**{name: value for name, value in options.items() if name in known})
 
 
-def _read_pandas(config: Any) -> dict[str, Any]:
+def _read_pandas(pandas: Any) -> dict[str, Any]:
     """The options that differ from their defaults."""
+    config = pandas._config.config
     found: dict[str, Any] = {}
     for key, option in config._registered_options.items():
         value: Any = config._global_config
@@ -173,12 +174,13 @@ def _read_pandas(config: Any) -> dict[str, Any]:
     return found
 
 
-def _write_pandas(config: Any, options: Mapping[str, Any]) -> None:
-    for key in _read_pandas(config).keys() - options.keys():
-        config.set_option(key, config._registered_options[key].defval)
+def _write_pandas(pandas: Any, options: Mapping[str, Any]) -> None:
+    known = pandas._config.config._registered_options
+    for key in _read_pandas(pandas).keys() - options.keys():
+        pandas.set_option(key, known[key].defval)
     for key, value in options.items():
-        if key in config._registered_options:
-            config.set_option(key, value)
+        if key in known:
+            pandas.set_option(key, value)
 
 
 _OF_SCREENS = ("backend", "interactive", "toolbar", "webagg", "tk.", "savefig.directory")
@@ -321,7 +323,7 @@ SETTINGS: dict[str, _Setting] = {
     "NumPy's handling of errors": _Setting(
         "numpy", lambda numpy: numpy.geterr(), lambda numpy, value: numpy.seterr(**value)
     ),
-    "options of pandas": _Setting("pandas._config.config", _read_pandas, _write_pandas),
+    "options of pandas": _Setting("pandas", _read_pandas, _write_pandas),
     "Matplotlib's rcParams": _Setting("matplotlib", _read_matplotlib, _write_matplotlib),
     "warning filters": _Setting("warnings", _read_filters, _write_filters),
     "logging levels": _Setting("logging", _read_logging, _write_logging),

@@ -44,9 +44,8 @@ def answer(name: str, main: Mapping[str, Any] | None) -> NameAnswered:
         name: The name.
         main: The names and values of the notebook, if it waits for the ranks.
     """
-    if main is None or threading.current_thread() is not threading.main_thread():
-        return NameAnswered(name)
-    if name not in main:
+    waits = threading.current_thread() is threading.main_thread()
+    if main is None or not waits or name not in main:
         return NameAnswered(name)
     pickler = DefinitionPickler()
     try:
@@ -100,7 +99,9 @@ _asking = threading.Lock()
 def _look_up(name: str) -> Any:
     """The `__getattr__` of a rank's `__main__`."""
     problem = f"module '__main__' has no attribute {name!r}"
-    if name in _of_notebook and threading.current_thread().name != CHANNEL_THREAD_NAME:
+    # A worker that the rank has forked has no sink, and may have been forked while another thread was asking.
+    can_ask = events.has_sink() and threading.current_thread().name != CHANNEL_THREAD_NAME
+    if name in _of_notebook and can_ask:
         with _asking:
             reply = events.request_name(name)
         if reply is not None and reply.data:
