@@ -382,7 +382,7 @@ class P(NamedTuple):
   b:int=2
   def s(self): return self.a+self.b
 p=P(1)
-def f(): return p,p.s(),P(5)._asdict(),p._replace(a=4),P.__doc__,P._fields,P._field_defaults,hasattr(p,'__dict__'), P.__annotations__
+def f(): return p,p.s(),P(5)._asdict(),p._replace(a=4),P.__doc__,P.__match_args__,hasattr(p,'__dict__'), P.__annotations__
 """,
     "a class that derives from a named tuple": """
 from collections import namedtuple
@@ -606,6 +606,55 @@ class B(A):
   def c(self): return __class__
 def f(): return B().g(), B().c() is B
 """,
+    "type aliases and type parameters": """
+type Number = int
+type Numbers[T] = list[T]
+class Box[T]:
+    def __init__(self, x: T): self.x = x
+class Flag[U: int](Box[U]): pass
+def same[K](x: K) -> K: return x
+def f(): return Number.__value__, Numbers.__type_params__, Flag[bool](True).x, Flag.__type_params__[0].__bound__, same(Number)
+""",
+    "a data class with all kinds of fields": """
+from dataclasses import InitVar, dataclass, field, fields
+from typing import ClassVar
+@dataclass(order=True, kw_only=True)
+class Row:
+    x: int
+    shared: ClassVar[int] = 3
+    start: InitVar[int] = 2
+    y: int = field(init=False, compare=False)
+    def __post_init__(self, start): self.y = self.x + start
+def f(): return Row(x=1), Row(x=1) < Row(x=2), [each.name for each in fields(Row)], Row.shared
+""",
+    "a metaclass that makes singletons": """
+class Single(type):
+    made = {}
+    def __call__(cls, *a, **k):
+        if cls not in Single.made: Single.made[cls] = super().__call__(*a, **k)
+        return Single.made[cls]
+class Only(metaclass=Single): pass
+only = Only()
+def f(): return Only() is only
+""",
+    "an enum within a class": """
+import enum, pickle
+class Outer:
+    class Kind(enum.Enum):
+        A = 1
+    kind = Kind.A
+def f(): return Outer.kind, Outer.Kind.__qualname__, pickle.loads(pickle.dumps(Outer.kind)) is Outer.Kind.A
+""",
+    "enum.member and enum.nonmember": """
+import enum
+class Kind(enum.Enum):
+    @enum.member
+    def RUN(self): return 1
+    @enum.nonmember
+    class Data: x = 5
+    A = 3
+def f(): return list(Kind.__members__), Kind.Data.x, Kind(3)
+""",
 }
 
 SINCE = {
@@ -613,6 +662,8 @@ SINCE = {
     "enum.Flag": (3, 11),
     "enum.IntFlag with a boundary": (3, 11),
     "enum.StrEnum": (3, 11),
+    "enum.member and enum.nonmember": (3, 11),
+    "type aliases and type parameters": (3, 12),
     "typing.NotRequired": (3, 11),
     "typing.TypeVarTuple": (3, 11),
 }

@@ -112,20 +112,19 @@ def test_other_errors_are_left_alone(notebook: Notebook) -> None:
 
 def test_names_in_annotations_that_are_texts_are_sent(notebook: Notebook) -> None:
     notebook.check("""
-    from __future__ import annotations
     from typing import Optional, get_type_hints
 
     class Hint: ...
 
     @dataclass
     class Row:
-        hint: Optional[Hint] = None
-        other: Later = None
+        hint: 'Optional[Hint]' = None
+        other: 'Later' = None
 
     class Later:
-        back: Row
+        back: 'Row'
 
-    def annotated(hint: Hint, row: Row) -> Later: ...
+    def annotated(hint: 'Hint', row: 'Row') -> 'Later': ...
 
     def hints():
         return sorted(get_type_hints(Row)), sorted(get_type_hints(annotated)), get_type_hints(Later)["back"] is Row

@@ -10,7 +10,6 @@ limits.py              ─ how many processes and how much memory the system gra
 open_file_limit.py     ─ how many open files it grants
 libc.py                ─ calls of the C library
 memory/                ─ memory that processes share
-on_import.py           ─ patches modules once they are imported
 installed.py           ─ tells installed code from the user's
 node_environment.py    ─ which environment variables belong to a node
 network_interfaces.py  ─ the interfaces of this machine

@@ -1,7 +1,7 @@
 """The names that the notebook defines, for a rank that looks one up which it was not sent.
 
 A call brings what its functions name. `torch.load`, `pickle.loads`, and `import __main__` look up others as they run.
-The rank's `__main__` then asks the notebook for them, if a cell waits for the ranks, since nothing changes meanwhile.
+The rank's `__main__` then asks the notebook for them, if a cell waits for the ranks, and the notebook stays as it is.
 In other cases, and for `eval` and `globals()`, which look into the dictionary of `__main__`, the error says what to do.
 """
 

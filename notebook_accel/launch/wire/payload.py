@@ -16,7 +16,8 @@ from typing import Any
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
 from notebook_accel.launch.system.memory import memory_stripes
-from notebook_accel.launch.wire import cell_names, notebook_names, notebook_state, pickling, stack_frames
+from notebook_accel.launch.wire import cell_names, notebook_names, pickling, stack_frames
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 

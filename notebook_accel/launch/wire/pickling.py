@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import cloudpickle
 
-from notebook_accel.launch.wire import definitions
+from notebook_accel.launch.wire.mirrored import definitions
 
 OUT_OF_BAND = 32 * 1024
 """Buffers from this many bytes on stay out of the pickle stream."""

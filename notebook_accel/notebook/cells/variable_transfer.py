@@ -7,7 +7,7 @@ from typing import Any
 
 from notebook_accel.launch.driver import changed_modules
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker

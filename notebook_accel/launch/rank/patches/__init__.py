@@ -5,6 +5,6 @@ finds the ranks, `loader_workers.py` how multiprocessing pickles workers, `pytho
 hang, `ddp_logger.py` what crashes DDP when ranks compare their collectives, `dynamo.py` what each rank would do for
 nothing, `ipython.py` what a rank displays, `cell_locations.py` how warnings and tracebacks name cells. `gloo_peers.py`
 checks who connects to a rank, and `process_group_timeouts.py` removes timeouts while the user holds a rank. Start
-reading at `launch/system/on_import.py`: a library is patched when the user's code imports it, and is never imported in
+reading at `wire/mirrored/on_import.py`: a library is patched when the user's code imports it, and is never imported in
 order to be patched.
 """

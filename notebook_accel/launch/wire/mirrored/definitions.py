@@ -26,6 +26,7 @@ Reduced = tuple[Any, ...]
 """What a `reducer_override` returns."""
 
 _dispatch: Any = functools.singledispatch(lambda value: value)
+_OF_CONSTANTS = (type(None), type(Ellipsis), type(NotImplemented))
 _IN_PYTHON = (types.FunctionType, staticmethod)
 _OF_PYTHON = ("builtins", "abc", "enum", "typing")
 """The modules of metaclasses whose effects are among the attributes of their classes."""
@@ -62,12 +63,7 @@ def is_by_value(cls: type) -> bool:
 
 
 def _reduce_class(cls: type) -> Reduced | None:
-    if (
-        cls is type(None)
-        or cls is type(Ellipsis)
-        or cls is type(NotImplemented)
-        or cls in cloudpickle._BUILTIN_TYPE_NAMES
-    ):
+    if cls in cloudpickle._BUILTIN_TYPE_NAMES or cls in _OF_CONSTANTS:
         return None
     if issubclass(cls, enum.Enum):
         return _reduce_enum(cls)
@@ -98,11 +94,7 @@ def _reduce_through_metaclass(cls: type) -> Reduced:
 def _class_state(cls: type) -> dict[str, Any]:
     """What `fill_class` takes."""
     left_out = _MADE_AGAIN | (_OF_ABC if isinstance(cls, abc.ABCMeta) else frozenset())
-    attributes = {
-        name: value
-        for name, value in vars(cls).items()
-        if name not in left_out and not (isinstance(value, types.MemberDescriptorType) and value.__objclass__ is cls)
-    }
+    attributes = {name: value for name, value in vars(cls).items() if name not in left_out and not _is_slot(cls, value)}
     state: dict[str, Any] = {"attributes": attributes}
     if isinstance(cls, abc.ABCMeta):
         registered = (reference() for reference in abc._get_dump(cls)[0])  # type: ignore[attr-defined]
@@ -140,7 +132,7 @@ _hooks = threading.RLock()
 
 @contextlib.contextmanager
 def _without_hooks(classes: Iterable[type]) -> Iterator[None]:
-    """Takes `__init_subclass__` away from these classes, for the class that is created meanwhile."""
+    """Takes `__init_subclass__` away from these classes, while another class is created."""
     with _hooks:
         taken = {each: vars(each)["__init_subclass__"] for each in classes if "__init_subclass__" in vars(each)}
         try:
@@ -164,8 +156,9 @@ def _create(meta: type, name: str, bases: tuple[type, ...], namespace: dict[str,
     return typing.cast(type, new(meta, name, bases, namespace))
 
 
-def _tracker(cls: type) -> str:
-    return str(cloudpickle._get_or_create_tracker_id(cls))
+def _tracker(definition: Any) -> str:
+    """An ID of a definition, by which the other process tells whether it has made the definition before."""
+    return str(cloudpickle._get_or_create_tracker_id(definition))
 
 
 def fill_class(cls: type, state: Mapping[str, Any]) -> type:
@@ -235,10 +228,14 @@ def _is_inherited(cls: type, name: str, value: Any) -> bool:
     return any(vars(base).get(name) is value for base in cls.__mro__[1:] if not is_by_value(base))
 
 
+def _is_slot(cls: type, value: Any) -> bool:
+    return isinstance(value, types.MemberDescriptorType) and value.__objclass__ is cls
+
+
 def _slots(cls: type) -> Iterator[str]:
     """The names of the slots of an object's classes, among those that are sent by value."""
     for base in filter(is_by_value, cls.__mro__):
-        yield from (name for name, value in vars(base).items() if isinstance(value, types.MemberDescriptorType))
+        yield from (name for name, value in vars(base).items() if _is_slot(base, value))
 
 
 def _arguments(native: type, member: Any) -> tuple[Any, ...]:
@@ -271,7 +268,8 @@ def _make_enum(
     for key in ("__new__", "__init__", "__reduce_ex__", "__repr__", "__str__", "__format__"):
         if key in vars(made) and key not in names:
             type.__delattr__(made, key)
-    made.__module__ = namespace["__module__"]  # which the metaclass changes if it takes the members for unpicklable
+    # The metaclass changes it if it takes the members for unpicklable.
+    type.__setattr__(made, "__module__", namespace["__module__"])
     return typing.cast(type, cloudpickle._lookup_class_or_track(tracker, made))
 
 
@@ -370,20 +368,23 @@ def _reduce_sentinel(sentinel: Any) -> Reduced | None:
 
 
 def _reduce_type_parameter(found: Any) -> Reduced | None:
+    """For the parameters of generic classes and functions."""
     if _is_importable(found):
         return None
-    return _make_type_parameter, (type(found), found.__name__, _type_options(found), found.__module__)
+    names = ("bound", "covariant", "contravariant", "infer_variance")
+    options = {name: value for name in names if (value := getattr(found, f"__{name}__", None))}
+    if hasattr(found, "has_default") and found.has_default():  # from Python 3.13
+        options["default"] = found.__default__
+    constraints = getattr(found, "__constraints__", ())
+    return _make_type_parameter, (type(found), found.__name__, constraints, options, found.__module__, _tracker(found))
 
 
-def _type_options(found: Any) -> dict[str, Any]:
-    names = {"bound": "__bound__", "covariant": "__covariant__", "contravariant": "__contravariant__"}
-    return {name: getattr(found, where) for name, where in names.items() if getattr(found, where, None)}
-
-
-def _make_type_parameter(kind: Any, name: str, options: dict[str, Any], module: str) -> Any:
-    made = kind(name, **options)
+def _make_type_parameter(
+    kind: Any, name: str, constraints: tuple[Any, ...], options: dict[str, Any], module: str, tracker: str
+) -> Any:
+    made = kind(name, *constraints, **options)
     made.__module__ = module
-    return made
+    return cloudpickle._lookup_class_or_track(tracker, made)
 
 
 def _reduce_new_type(found: Any) -> Reduced | None:
@@ -402,7 +403,11 @@ def _make_new_type(name: str, supertype: Any, module: str) -> Any:
 def _reduce_alias(found: Any) -> Reduced | None:
     if _is_importable(found):
         return None
-    return type(found), (found.__name__, found.__value__), None
+    return _make_alias, (type(found), found.__name__, found.__value__, found.__type_params__)
+
+
+def _make_alias(kind: Any, name: str, value: Any, parameters: tuple[Any, ...]) -> Any:
+    return kind(name, value, type_params=parameters)
 
 
 def _is_importable(found: Any) -> bool:
@@ -433,6 +438,7 @@ _RULES: dict[type, Callable[[Any], Reduced | None]] = {
     functools.singledispatchmethod: _reduce_dispatch_method,
     type(dataclasses.MISSING): _reduce_sentinel,
     type(dataclasses.KW_ONLY): _reduce_sentinel,
+    typing.TypeVar: _reduce_type_parameter,
     typing.ParamSpec: _reduce_type_parameter,
     typing.NewType: _reduce_new_type,
 }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from notebook_accel.launch.system import on_import
+from notebook_accel.launch.wire.mirrored import on_import
 
 _PLAIN = (str, int, float, bool, type(None))
 """The types of values that mean the same in every process."""

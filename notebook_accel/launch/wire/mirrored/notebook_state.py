@@ -20,7 +20,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import installed
-from notebook_accel.launch.wire import library_settings
+from notebook_accel.launch.wire.mirrored import library_settings
 
 
 @dataclass(frozen=True)
