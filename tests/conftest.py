@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from notebook_accel import rank_local
 from notebook_accel.launch.show.front_end import Terminal
+from notebook_accel.launch.wire.mirrored import library_settings
 
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to
 # look further.
@@ -84,6 +85,14 @@ def launches_preload_nothing() -> Iterator[None]:
     """A script that launches several times has its imports preloaded, but no launch here needs what pytest imports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Terminal, "preloads_after", None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ranks_keep_their_warning_filters() -> Iterator[None]:
+    """That warnings are errors is for this process. Kernels and commands mirror their own filters."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(library_settings.SETTINGS, "warning filters")
         yield
 
 

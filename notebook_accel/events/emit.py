@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from notebook_accel import rank_local
 from notebook_accel.events.base import Event
 from notebook_accel.events.control import TunableChanged
-from notebook_accel.events.ranks import InputRequested, Metrics, StepTimes
-from notebook_accel.events.requests import Answer
+from notebook_accel.events.ranks import InputRequested, Metrics, NameRequested, StepTimes
+from notebook_accel.events.requests import Answer, NameAnswered
 
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
+_Answer = TypeVar("_Answer", bound=Event)
 
 METRICS_SINK = f"{__name__}.metrics_sink"
 """The key in `rank_local.space()` of the function that receives metrics: `(values, step)`, as in the event `Metrics`.
@@ -183,9 +184,9 @@ def emit(event: Event) -> None:
         sink(event)
 
 
-def input_answers() -> queue.SimpleQueue[Answer]:
-    """The queue of the user's answers to `InputRequested`, filled by the thread that reads this rank's channel."""
-    found: queue.SimpleQueue[Answer] = rank_local.space().setdefault(_ANSWERS, queue.SimpleQueue())
+def answers(kind: type[_Answer]) -> queue.SimpleQueue[_Answer]:
+    """The queue of answers of a kind to what this rank has requested, filled by the thread that reads its channel."""
+    found: queue.SimpleQueue[_Answer] = rank_local.space().setdefault(f"{_ANSWERS}.{kind.kind}", queue.SimpleQueue())
     return found
 
 
@@ -196,12 +197,25 @@ def request_input(output: str, prompt: str) -> str | None:
         output: What was written since the last request, to be shown above the prompt.
         prompt: The prompt.
     """
-    pending = input_answers()
+    found = _request(InputRequested(output, prompt), Answer)
+    return None if found is None else found.text
+
+
+def request_name(name: str) -> NameAnswered | None:
+    """Requests what the notebook has under a name, and waits for it; `None` where no notebook is connected.
+
+    One thread of a rank may request at a time.
+    """
+    return _request(NameRequested(name), NameAnswered)
+
+
+def _request(event: Event, kind: type[_Answer]) -> _Answer | None:
+    pending = answers(kind)
     while not pending.empty():
         pending.get()  # the answer to an earlier request, which an interrupt ended before the answer came
     if (
         not has_sink()
     ):  # checked only now: the thread that removes the sink answers afterwards, and that answer must not be dropped
         return None
-    emit(InputRequested(output, prompt))
-    return pending.get().text
+    emit(event)
+    return pending.get()

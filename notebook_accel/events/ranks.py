@@ -250,6 +250,14 @@ class InputRequested(Event):
 
 
 @dataclass(frozen=True)
+class NameRequested(Event):
+    """The user's code looks up a name in `__main__` that this rank lacks and the notebook defines."""
+
+    kind = "name-wanted"
+    name: str
+
+
+@dataclass(frozen=True)
 class ThreadStack:
     """The Python stack of one thread."""
 

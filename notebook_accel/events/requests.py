@@ -48,6 +48,18 @@ class Answer(Event):
 
 
 @dataclass(frozen=True)
+class NameAnswered(Event):
+    """What the notebook has under a name that the rank requested with `NameRequested`."""
+
+    kind = "name"
+    name: str
+    data: str = ""
+    """Pickled, as Base64; empty if the notebook can't be asked, or doesn't send it."""
+    error: str = ""
+    """Why the notebook doesn't send it."""
+
+
+@dataclass(frozen=True)
 class Interrupt(Event):
     """Raise `KeyboardInterrupt` in the function. For a rank that is a thread: signals reach only whole processes."""
 

@@ -52,6 +52,66 @@ STATES = {
         "(True, True)",
         "torch.use_deterministic_algorithms(False)",
     ),
+    "torch's print options": (
+        "torch.set_printoptions(precision=2, sci_mode=False)",
+        "str(torch.tensor(1 / 3))",
+        "'tensor(0.33)'",
+        "torch.set_printoptions(profile='default')",
+    ),
+    "flags of torch.backends": (
+        "torch.backends.cudnn.benchmark = True\ntorch.backends.cudnn.allow_tf32 = False",
+        "(torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32)",
+        "(True, False)",
+        "torch.backends.cudnn.benchmark = False\ntorch.backends.cudnn.allow_tf32 = True",
+    ),
+    "torch's anomaly detection": (
+        "torch.autograd.set_detect_anomaly(True)",
+        "torch.is_anomaly_enabled()",
+        "True",
+        "torch.autograd.set_detect_anomaly(False)",
+    ),
+    "NumPy's print options": (
+        "np.set_printoptions(precision=2)",
+        "str(np.array([1 / 3]))",
+        "'[0.33]'",
+        "np.set_printoptions(precision=8)",
+    ),
+    "NumPy's handling of errors": (
+        "kept = np.seterr(divide='ignore')",
+        "np.geterr()['divide']",
+        "'ignore'",
+        "np.seterr(**kept)",
+    ),
+    "options of pandas": (
+        "import pandas\npandas.set_option('display.max_rows', 7)",
+        "pandas.get_option('display.max_rows')",
+        "7",
+        "pandas.reset_option('display.max_rows')",
+    ),
+    "Matplotlib's parameters": (
+        "import matplotlib\nmatplotlib.rcParams['lines.linewidth'] = 4.0",
+        "matplotlib.rcParams['lines.linewidth']",
+        "4.0",
+        "matplotlib.rcdefaults()",
+    ),
+    "filters of warnings": (
+        "import warnings\nkept = warnings.filters[:]\nwarnings.filterwarnings('error', 'own .* warning')",
+        "warnings.filters[0][0] + warnings.filters[0][1].pattern",
+        "'errorown .* warning'",
+        "warnings.filters[:] = kept\nwarnings._filters_mutated()",
+    ),
+    "levels of loggers": (
+        "import logging\nlogging.getLogger('own.logger').setLevel(logging.ERROR)\nlogging.root.setLevel(15)",
+        "(logging.getLogger('own.logger').level, logging.root.level)",
+        "(40, 15)",
+        "logging.root.setLevel(logging.WARNING)\nlogging.getLogger('own.logger').setLevel(0)",
+    ),
+    "the decimal context": (
+        "import decimal\ndecimal.getcontext().prec = 5",
+        "str(decimal.Decimal(1) / 3)",
+        "'0.33333'",
+        "decimal.getcontext().prec = 28",
+    ),
 }
 
 
@@ -101,6 +161,13 @@ def test_numbers_differ_between_launches_that_nobody_seeded(notebook: Notebook):
     )
 
 
+def test_ranks_log_as_basic_config_says(notebook: Notebook):
+    notebook.check("import logging\nlogging.basicConfig(level=logging.INFO, format='%(levelname)s says %(message)s')")
+    cell = notebook.check("notebook_launcher(lambda: logging.info('hello'), num_processes=2, device='cpu')")
+    notebook.check("logging.root.handlers.clear()\nlogging.root.setLevel(logging.WARNING)")
+    assert "INFO says hello" in cell.text
+
+
 # The user's own modules
 
 HELPER = "def value():\n    return {}\n"
@@ -135,6 +202,48 @@ def test_an_edit_counts_within_the_same_second_and_of_the_same_length(notebook: 
         path.write_text(HELPER.format(number))
         os.utime(path, (when, when))
         assert notebook.value("notebook_launcher(f, num_processes=2)") == [number, number]
+
+
+def test_a_changed_attribute_of_an_own_module_is_named_once(notebook: Notebook, beside: Path):
+    (beside / "helper_settings.py").write_text("BATCH = 32\nRATE: float = 0.5\n\ndef load():\n    return BATCH\n")
+    (beside / "helper_uses.py").write_text("import helper_settings\n\ndef run():\n    return helper_settings.BATCH\n")
+    notebook.check("import helper_settings, helper_uses\ndef f(): return helper_uses.run()")
+    assert "has set" not in notebook.check("notebook_launcher(f, num_processes=2, device='cpu')").text
+    notebook.check("helper_settings.BATCH = 64\nhelper_settings.NEW = [1]\nhelper_settings.load = lambda: 5")
+    cell = notebook.check("notebook_launcher(f, num_processes=2, device='cpu')")
+    text = (
+        "the notebook has set helper_settings.BATCH = 64, helper_settings.load = <lambda>, helper_settings.NEW = [1], "
+        "but ranks import modules themselves, and don't see that: set them in f as well"
+    )
+    assert text in " ".join(cell.text.split())
+    assert "has set" not in notebook.check("notebook_launcher(f, num_processes=2, device='cpu')").text
+
+
+def test_a_module_whose_file_has_been_edited_is_not_taken_for_changed(notebook: Notebook, beside: Path):
+    path = beside / "helper_edit.py"
+    path.write_text("SIZE = 1\n")
+    notebook.check("import helper_edit\ndef f(): return helper_edit.SIZE")
+    path.write_text("SIZE = 222\n")
+    os.utime(path, (path.stat().st_mtime + 100,) * 2)
+    cell = notebook.check("print(notebook_launcher(f, num_processes=2, device='cpu'))")
+    assert "[222, 222]" in cell.text
+    assert "has set" not in cell.text
+
+
+def test_a_patched_function_of_a_package_is_named(notebook: Notebook):
+    notebook.check("""
+    import torch.nn.functional as F
+    Layer = torch.nn.Linear
+    kept, kept_forward = F.gelu, Layer.forward
+    F.gelu = lambda x: x + 1
+    def forward(self, x): return x
+    Layer.forward = forward
+    def f(): return F.gelu(torch.zeros(1)).item(), Layer
+    """)
+    cell = notebook.check("results = notebook_launcher(f, num_processes=2, device='cpu')")
+    notebook.check("F.gelu, Layer.forward = kept, kept_forward")
+    assert "torch.nn.functional.gelu = <lambda>" in cell.text
+    assert "torch.nn.modules.linear.Linear.forward = forward" in cell.text
 
 
 def test_an_edited_module_is_used_although_the_notebook_has_an_older_one(notebook: Notebook, beside: Path):

@@ -22,9 +22,9 @@ from notebook_accel.launch.rank import stdin
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.patches import rich, tqdm, trainers
-from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.system import libc
 from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.launch.wire.stream import Channel
 
 VARIABLE = "NOTEBOOK_ACCEL_WATCHER"

@@ -12,6 +12,7 @@ output_lines.py     ─ passes on what ranks write, to the screen and to the job
 rank_requests/      ─ requests to running ranks, such as for their stacks, and their replies
 interaction/        ─ prompts the user for a rank, and connects the notebook's debugger to it
 assigned_globals.py ─ warns of global names that a function assigns in its own process only
+changed_modules.py  ─ warns of attributes of modules that only the notebook has changed
 scaling/            ─ `scaling`: launches with several numbers of ranks, and compares them
 
 Jobs that another process runs, or ran:

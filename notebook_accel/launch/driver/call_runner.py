@@ -7,7 +7,8 @@ checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escala
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from notebook_accel.events import (
     Answer,
@@ -22,6 +23,7 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
+    NameRequested,
     Phase,
     PhaseChanged,
     Profiled,
@@ -55,6 +57,7 @@ from notebook_accel.launch.job.requests.runner import no_replies, no_stacks
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
+from notebook_accel.launch.wire import notebook_names
 from notebook_accel.launch.wire.payload import Payload
 
 _TIMER_INTERVAL = 0.1
@@ -122,6 +125,8 @@ class CallRunner:
         """Members on which the call is not over."""
         self._answered: list[int] = []
         """Members that have answered, and may not exit yet; see `_release_ranks`."""
+        self._namespace: Mapping[str, Any] | None = None
+        """The names and values of the notebook, if it can be asked for them."""
         self._shown_at = 0.0
         self._checked_at = time.monotonic()
         """When the timers were last checked."""
@@ -132,6 +137,7 @@ class CallRunner:
         Raises:
             LaunchError: The ranks could not be started.
         """
+        self._namespace = payload.namespace
         self._event_loop.register(self._requests, self._on_request)
         self._job.runner.request_stacks = self._stack_requests.request
         self._job.runner.request_ranks = self._agreed_steps.request
@@ -210,6 +216,8 @@ class CallRunner:
             self._lines.display(rank, event)
         elif isinstance(event, InputRequested):
             self._on_input_requested(rank, event)
+        elif isinstance(event, NameRequested):
+            self._ranks.send([rank], notebook_names.answer(event.name, self._namespace))
         elif isinstance(event, (TrainingStarted, CheckpointSaved)):
             self._job.apply(None, event)
         elif isinstance(event, Seeded):

@@ -16,7 +16,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.config.unknown_arguments import launch_advice
 from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError, LaunchError
-from notebook_accel.launch.driver import assigned_globals, attach
+from notebook_accel.launch.driver import assigned_globals, attach, changed_modules
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
@@ -156,6 +156,7 @@ def notebook_launcher(
             prepared = prepared.noting(assigned_globals.notice(function))
         prepared = prepared.calling(run_facts.call(_name(function), *call[1:]))
         packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
+        prepared = prepared.noting(changed_modules.notice(packed, _name(function)))
         mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:

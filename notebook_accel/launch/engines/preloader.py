@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Set
@@ -60,6 +61,8 @@ class Preloader:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._examined: set[str] = set()
+        self.modified: dict[str, int] = {}
+        """When each file of a module of the user's was last changed, as of the cell that has imported it."""
         self._launches = 0
 
     def after_launch(self, least: int | None) -> None:
@@ -75,9 +78,18 @@ class Preloader:
         wanted = [] if self._examined else list(TRAINING)
         new = [name for name in list(sys.modules) if name not in self._examined]
         self._examined.update(new)
-        wanted += [name for name in new if self._is_installed(name, sys.modules.get(name))]
+        for name in new:
+            if self._is_installed(name, sys.modules.get(name)):
+                wanted.append(name)
+            else:
+                self._note_modified(getattr(sys.modules.get(name), "__file__", None))
         self._engine.preload(wanted)
         engines.preload_on_clusters(wanted)
+
+    def _note_modified(self, file: object) -> None:
+        if isinstance(file, str) and not installed.is_installed(file):
+            with contextlib.suppress(OSError):
+                self.modified[file] = os.stat(file).st_mtime_ns
 
     def _is_installed(self, name: str, module: ModuleType | None) -> bool:
         """Whether a module is installed. The user's own files are not preloaded, since each launch reads them again."""

@@ -23,6 +23,7 @@ from notebook_accel.events import (
     Failed,
     InputRequested,
     Metrics,
+    NameAnswered,
     PhaseChanged,
     ProfileRequested,
     Reports,
@@ -49,7 +50,7 @@ from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.event_loop import Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
-from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, named_in_dumps
+from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, CHANNEL_THREAD_NAME, named_in_dumps
 
 _MOST_EVENTS = 500
 """The most events that share one frame on the socket, so that no frame gets too long."""
@@ -99,7 +100,7 @@ class ChannelThread:
         self._profiles = StackProfiles(0)
         self._step_profiles = StepProfiles(0, self.emit)
         self._control = TrainingControl(self.emit, lambda: self._step_profiles.arm())
-        self._thread = threading.Thread(target=self._run, name="notebook-accel", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=CHANNEL_THREAD_NAME, daemon=True)
         hide_thread(self._thread)
         self.is_running = False
         """Whether the user's code runs, so that it may wait in a collective."""
@@ -182,7 +183,8 @@ class ChannelThread:
             raise
         finally:
             events.set_sink(None)
-            events.input_answers().put(Answer(None))
+            events.answers(Answer).put(Answer(None))
+            events.answers(NameAnswered).put(NameAnswered(""))
             self._on_close()
 
     def _poll(self) -> None:
@@ -217,8 +219,8 @@ class ChannelThread:
                     self._control.profile_after(request.step)
             elif isinstance(request, (StepRequested, Control)):
                 self._on_control(request)
-            elif isinstance(request, Answer):
-                events.input_answers().put(request)
+            elif isinstance(request, (Answer, NameAnswered)):
+                events.answers(type(request)).put(request)
             else:
                 self._on_message(request, message)
         if messages is None:
@@ -290,4 +292,4 @@ class ChannelThread:
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")
         if isinstance(event, InputRequested):
-            events.input_answers().put(Answer(None))
+            events.answers(Answer).put(Answer(None))

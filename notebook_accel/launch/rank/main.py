@@ -35,10 +35,11 @@ from notebook_accel.launch.rank.patches import (
     tqdm,
     trainers,
 )
-from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
-from notebook_accel.launch.wire import notebook_state, pickling, pipe_marks
+from notebook_accel.launch.wire import pickling, pipe_marks
+from notebook_accel.launch.wire.mirrored import notebook_state
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _EXIT_NOTICE = 0.03

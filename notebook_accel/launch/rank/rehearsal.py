@@ -14,7 +14,8 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import network_interfaces, process_exit, process_setup
-from notebook_accel.launch.wire import notebook_state, payload
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _DEVICES = ("nvidia", "kfd", "dxg", "accel", "vfio")

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from notebook_accel.events import training_step
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 def watch() -> None:

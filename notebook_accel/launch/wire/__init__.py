@@ -9,7 +9,8 @@ constants.py           ─ times and names that both ends must agree on
 payload.py             ─ the payload of a call: in the message, or in memory files
 pickling.py            ─ the picklers for calls, and for the values that they return
 unpicklable.py         ─ names what can't be pickled, and what to do instead
-notebook_state.py      ─ the state of the notebook that ranks mirror
+mirrored/              ─ what ranks take on from the notebook: paths, random states, settings of libraries, definitions
+notebook_names.py      ─ names that the notebook defines, for a rank that lacks one
 stack_frames.py        ─ frames of a stack: which are the user's, and their text
 cell_names.py          ─ `In[3]` in place of a cell's file
 collective_in_stack.py ─ the collective that a stack is in

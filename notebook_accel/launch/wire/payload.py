@@ -16,7 +16,8 @@ from typing import Any
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
 from notebook_accel.launch.system.memory import memory_stripes
-from notebook_accel.launch.wire import cell_names, notebook_state, pickling, stack_frames
+from notebook_accel.launch.wire import cell_names, notebook_names, pickling, stack_frames
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -54,6 +55,10 @@ class Payload:
     """The names in the notebook's `__main__` of the functions and classes that it contains."""
     used_names: Set[str] = frozenset()
     """The names of variables, attributes, and imports in its functions."""
+    referenced: Sequence[Any] = ()
+    """The modules and classes that its functions name."""
+    namespace: Mapping[str, Any] | None = None
+    """The `__main__` that its names are from, if that is this process's."""
 
     def close(self) -> None:
         memory_stripes.release(self.fds)
@@ -106,13 +111,14 @@ def write(pickler: CallPickler, state: notebook_state.State | None) -> Payload:
     Raises:
         PayloadError: There is no room for it.
     """
-    return from_parts(pack_parts(pickler, state))
+    packed = from_parts(pack_parts(pickler, state))
+    return replace(packed, referenced=pickler.referenced, namespace=vars(sys.modules["__main__"]))
 
 
 def pack_parts(pickler: CallPickler, state: notebook_state.State | None) -> list[memoryview]:
     """The parts of what a pickler has dumped, for `from_parts` or `unpack_parts`."""
     cells = {filename: (cell_names.name_of(filename), text) for filename, text in pickler.sources().items()}
-    head = pickle.dumps((state, cells), protocol=5)
+    head = pickle.dumps((state, cells, notebook_names.defined_in(vars(sys.modules["__main__"]))), protocol=5)
     return [memoryview(head), pickled(pickler), *pickler.buffers]
 
 
@@ -149,7 +155,7 @@ def parts_of(packed: Payload) -> list[bytes]:
 def sources(packed: Payload) -> dict[str, tuple[str, str]]:
     """The cells that the functions of a call come from, by file name: the name that the user sees, and the text."""
     head = memory_stripes.read(packed.fds, 0, packed.layout[0]) if packed.fds else packed.parts[0]
-    _, found = pickle.loads(head)
+    _, found, _ = pickle.loads(head)
     return dict(found)
 
 
@@ -179,10 +185,11 @@ def receive(message: Message, layout: Sequence[int]) -> Unpacked:
 
 
 def unpack_parts(parts: Sequence[Any]) -> Iterable[Any]:
-    """Adopts the state and the cells that came with the parts of a payload; returns the objects that were dumped."""
-    state, cells = pickle.loads(parts[0])
+    """Adopts the state, names, and cells that came with a payload's parts; returns the objects that were dumped."""
+    state, cells, names = pickle.loads(parts[0])
     if state is not None:
         notebook_state.apply(state)
+    notebook_names.adopt(names, _known_definitions)
     cell_names.add({filename: name for filename, (name, _) in cells.items()})
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in cells.items()})
     return load(parts[1], parts[2:])

@@ -16,14 +16,17 @@ import linecache
 import operator
 import os
 import pickle
+import re
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
 import cloudpickle
+
+from notebook_accel.launch.wire.mirrored import definitions
 
 OUT_OF_BAND = 32 * 1024
 """Buffers from this many bytes on stay out of the pickle stream."""
@@ -39,12 +42,13 @@ _CODE_FIELDS = (
 
 
 class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Sends three things that cloudpickle leaves out.
+    """Sends what cloudpickle leaves out, or rebuilds wrongly.
 
-    These are imported modules of a class of their own, such as `torch.backends` and `torch.backends.cudnn`, which are
-    sent by name; the globals that only the body of a class in a function reads, such as a decorator of a method; and
-    the file that code comes from, for which cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a
-    cell finds its text by that file: tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
+    What is rebuilt wrongly is in `definitions.py`. Left out are imported modules of a class of their own, such as
+    `torch.backends` and `torch.backends.cudnn`, which are sent by name; the globals that only the body of a class in a
+    function reads, such as a decorator of a method, or an annotation that is a text; and the file that code comes from,
+    for which cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a cell finds its text by that
+    file: tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -54,11 +58,24 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
             name = obj.__name__
             if sys.modules.get(name) is obj:
                 return importlib.import_module, (name,)
+        if isinstance(obj, _Cached) and obj.__module__ == "__main__":
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        own = definitions.reduce(obj)
+        if own is not None:
+            return self.reduced_class(obj, own) if isinstance(obj, type) else own
         reduced = super().reducer_override(obj)
+        if reduced is NotImplemented and type(obj).__module__ == "__main__":
+            return definitions.reduce_singleton(obj)
         if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):  # a function by value
             found = _class_body_names(obj.__code__) & obj.__globals__.keys()
+            found |= _annotated(obj.__annotations__, obj.__globals__)
             sent = reduced[2][1]["__globals__"]
             sent.update({name: obj.__globals__[name] for name in sorted(found - sent.keys())})
+            return definitions.reduce_dispatch(obj) or reduced
+        return reduced
+
+    def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
+        """What is sent of a class that is sent by value."""
         return reduced
 
 
@@ -78,6 +95,21 @@ def _class_body_names(code: types.CodeType) -> set[str]:
             elif instruction.opname == "LOAD_NAME" and instruction.argval not in own:
                 found.add(instruction.argval)
     return found - {"__name__"}
+
+
+_OF_TYPING = ("typing", "typing_extensions", "types")
+"""The modules of the classes of what stands for a type."""
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
+
+
+def _annotated(annotations: Mapping[str, Any], namespace: Mapping[str, Any]) -> set[str]:
+    """The names of types and modules in annotations that are texts, which `get_type_hints` looks up."""
+    texts = " ".join(text for text in annotations.values() if isinstance(text, str))
+    return {name for name in _NAME.findall(texts) if _is_hint(namespace.get(name))}
+
+
+def _is_hint(value: Any) -> bool:
+    return isinstance(value, (type, types.ModuleType)) or type(value).__module__ in _OF_TYPING
 
 
 class _OutOfBand(_Complete):
@@ -147,6 +179,8 @@ class _MainByValue(_Complete):
         """The names and values that the other `__main__` must have."""
         self.sent: set[str] = set()
         """The qualified names of the functions and classes that were pickled."""
+        self.referenced: list[Any] = []
+        """The modules and classes, and the modules of functions, that were pickled by name."""
         self._main = sys.modules["__main__"].__dict__
         # Functions with these globals get the other `__main__` as their globals, rather than a namespace of their own,
         # so that code over there can pickle their classes by reference.
@@ -158,14 +192,26 @@ class _MainByValue(_Complete):
         if isinstance(obj, types.FunctionType) and not _is_from_file(obj):
             self.filenames.add(obj.__code__.co_filename)
             self.used_names.update(used_names(obj.__code__))
-        if isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__":
-            if find(obj.__qualname__) is obj:
-                self.sent.add(obj.__qualname__)
-                outermost = obj.__qualname__.partition(".")[0]
-                self.definitions[outermost] = self._main[outermost]
-            if isinstance(obj, _Cached):
-                return _cached, (obj.__wrapped__, obj.cache_parameters())
-        return super().reducer_override(obj)
+        is_definition = isinstance(obj, (types.FunctionType, type, _Cached)) and obj.__module__ == "__main__"
+        if is_definition and find(obj.__qualname__) is obj:
+            self.sent.add(obj.__qualname__)
+            outermost = obj.__qualname__.partition(".")[0]
+            self.definitions[outermost] = self._main[outermost]
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, types.ModuleType):
+            self.referenced.append(obj)
+        elif reduced is NotImplemented and isinstance(obj, (types.FunctionType, type)):
+            self.referenced.append(obj if isinstance(obj, type) else sys.modules.get(obj.__module__))
+        return reduced
+
+    def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
+        annotations = vars(cls).get("__annotations__", {}) if cls.__module__ == "__main__" else {}
+        named = self.values_of(_annotated(annotations, self._main))
+        return (*reduced[:2], {**reduced[2], "named": named}, *reduced[3:]) if named else reduced
+
+    def values_of(self, names: Iterable[str]) -> dict[str, Any]:
+        """What is sent of the global names that a class needs. Those of a function are sent with it by cloudpickle."""
+        return {name: self._main[name] for name in sorted(names)}
 
     def sources(self) -> dict[str, str]:
         """The text of the cells that the pickled functions come from, by file name."""
@@ -190,6 +236,16 @@ class CallPickler(_MainByValue, _OutOfBand):
     """Pickles a call for the ranks."""
 
     storage_device = "rank"
+
+
+class DefinitionPickler(CallPickler):
+    """Pickles what a rank asks for during a call, into the stream alone. What the rank knows of it, it keeps."""
+
+    def _set_aside(self, buffer: pickle.PickleBuffer) -> bool:
+        return True
+
+    def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
+        return (*super().reduced_class(cls, reduced)[:5], definitions.fill_new_class)
 
 
 class WorkerPickler(_MainByValue):
@@ -217,10 +273,10 @@ class ReturnPickler(_OutOfBand):
         name = self._sent.get(id(obj))
         if name is not None:
             return _from_main, (name,)
-        reduced = super().reducer_override(obj)
-        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) == 6:  # a class by value
-            return (*reduced[:5], _fill_class)
-        return reduced
+        return super().reducer_override(obj)
+
+    def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
+        return (*reduced[:5], definitions.fill_new_class)
 
 
 def load(stream: bytes | bytearray | memoryview, buffers: Sequence[Any]) -> Iterable[Any]:
@@ -245,18 +301,13 @@ def _from_main(name: str) -> Any:
     return operator.attrgetter(name)(sys.modules["__main__"])
 
 
-def _fill_class(cls: type, state: Any) -> Any:
-    """Fills a class that was created from a pickle; a class that is known here already keeps its contents."""
-    attributes, _ = state
-    names = attributes.keys() - {"__slotnames__"}  # a cache of pickle's
-    return cls if names <= vars(cls).keys() else cloudpickle.cloudpickle._class_setstate(cls, state)
-
-
 def find(name: str) -> Any:
     """The object in `__main__` with a qualified name, or `None`."""
+    first, _, rest = name.partition(".")
     try:
-        return _from_main(name)
-    except AttributeError:
+        value = vars(sys.modules["__main__"])[first]
+        return operator.attrgetter(rest)(value) if rest else value
+    except (KeyError, AttributeError):
         return None
 
 

@@ -13,6 +13,8 @@ MAIN_LOOP = "serve"
 """The function at the bottom of a rank's main thread, which runs the user's calls."""
 CHANNEL_THREAD = "_attend"
 """The function at the bottom of the thread that owns a rank's channel, which users never want to see."""
+CHANNEL_THREAD_NAME = "notebook-accel"
+"""The name of that thread itself."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 

@@ -27,7 +27,8 @@ from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
-from notebook_accel.launch.wire import notebook_state, payload
+from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import rank_losses
 from notebook_accel.notebook.cells.on_rank import worker

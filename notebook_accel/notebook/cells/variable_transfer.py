@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from notebook_accel.launch.driver import changed_modules
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.cell_messages import Variable
 from notebook_accel.notebook.cells.on_rank import worker
@@ -59,6 +60,9 @@ class VariableTransfer:
             front_end.current.notice(describe_kept(changed_by))
             kept = self._variables.keep(changed_by, members)
             packed, sent = self._variables.pack(call, names, members, state, kept=kept)
+        changed = changed_modules.notice(packed, "a cell on the ranks")
+        if changed:
+            front_end.current.notice(changed)
         assigned = self._variables.newly_assigned()
         if assigned:
             front_end.current.notice(describe_kept(assigned, "assigned"))

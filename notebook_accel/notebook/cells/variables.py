@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from notebook_accel.errors import PayloadError
-from notebook_accel.launch.wire import notebook_state, payload, unpicklable
+from notebook_accel.launch.wire import payload, unpicklable
+from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.pickling import CallPickler
 from notebook_accel.notebook.cells import fingerprints, free_names
@@ -216,3 +217,7 @@ class _Pickler(CallPickler):
             self.wanted |= slots["__globals__"].keys()
             return (*reduced[:2], (attributes, {**slots, "__globals__": {}}), *reduced[3:])
         return reduced
+
+    def values_of(self, names: Iterable[str]) -> dict[str, Any]:
+        self.wanted.update(names)
+        return {}

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.mirrored import notebook_state
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.launch.wire import notebook_state
+from notebook_accel.launch.wire.mirrored import notebook_state
 
 
 def add(folder: Path, name: str) -> None:

@@ -25,9 +25,9 @@ from notebook_accel.launch.cluster.protocol import WAIT, Frame
 from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.wire import notebook_state
 from notebook_accel.launch.wire.constants import PREEMPTION_GRACE
 from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.mirrored import notebook_state
 
 _TICK = 1.0
 _BACKLOG = 4096

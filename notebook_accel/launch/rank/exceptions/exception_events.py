@@ -19,6 +19,7 @@ from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned, training_step
 from notebook_accel.launch.rank.exceptions.loader_errors import with_workers_own
 from notebook_accel.launch.rank.exceptions.refused_threads import with_limit
+from notebook_accel.launch.rank.exceptions.unsent_names import with_notebook
 from notebook_accel.launch.rank.out_of_memory.examine import examine
 from notebook_accel.launch.wire.payload import pack_value
 from notebook_accel.launch.wire.shortening import ends, shortened
@@ -116,13 +117,15 @@ def _chain(error: BaseException) -> list[Raised]:
 
 def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
     return [
-        with_limit(
-            with_workers_own(
-                Raised(
-                    shortened(type(error).__qualname__, _MOST_LINE),
-                    shortened(_text(error), _MOST_TEXT),
-                    _frames(_own(error, "__traceback__")),
-                    link,
+        with_notebook(
+            with_limit(
+                with_workers_own(
+                    Raised(
+                        shortened(type(error).__qualname__, _MOST_LINE),
+                        shortened(_text(error), _MOST_TEXT),
+                        _frames(_own(error, "__traceback__")),
+                        link,
+                    )
                 )
             )
         )

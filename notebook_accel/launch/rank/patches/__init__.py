@@ -5,6 +5,7 @@ finds the ranks, `loader_workers.py` how multiprocessing pickles workers, `pytho
 hang, `ddp_logger.py` what crashes DDP when ranks compare their collectives, `dynamo.py` what each rank would do for
 nothing, `ipython.py` what a rank displays, `cell_locations.py` how warnings and tracebacks name cells. `gloo_peers.py`
 checks who connects to a rank, `store_of_one.py` gives a rank in the notebook's process its store, and
-`process_group_timeouts.py` removes timeouts while the user holds a rank. Start reading at `on_import.py`: a library is
-patched when the user's code imports it, and is never imported in order to be patched.
+`process_group_timeouts.py` removes timeouts while the user holds a rank. Start reading at
+`wire/mirrored/on_import.py`: a library is patched when the user's code imports it, and is never imported in order to be
+patched.
 """

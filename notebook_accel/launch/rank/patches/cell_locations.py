@@ -10,8 +10,8 @@ import traceback
 import warnings
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.wire import cell_names
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 def install() -> None:

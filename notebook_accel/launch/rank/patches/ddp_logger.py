@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 def install() -> None:

@@ -14,9 +14,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
 from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
 from notebook_accel.launch.system.open_files import listens, tcp_sockets
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.store_barrier import await_all
 
 ports: set[int] = set()

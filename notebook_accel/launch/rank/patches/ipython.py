@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from notebook_accel import events
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 _FUNCTIONS = ("display", "update_display", "publish_display_data", "clear_output")
 _MODULES = ("IPython.core.display_functions", "IPython.core.display")

@@ -15,7 +15,7 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.events import Bar, Metrics
 from notebook_accel.launch.rank.patches import tqdm
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 _VERBOSE_BAR = 1
 """The `verbose` of a bar that draws. With 2, Keras prints a line at the end of each epoch."""

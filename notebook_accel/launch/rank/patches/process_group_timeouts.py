@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 _NO_TIMEOUT = datetime.timedelta(days=30)
 """Torch takes no infinite timeout."""

@@ -15,7 +15,7 @@ from typing import Any
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
 from notebook_accel.launch.rank.patches import tqdm
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 _RUNNING = f"{__name__}.running"
 

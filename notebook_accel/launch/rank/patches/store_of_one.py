@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 _stores: dict[tuple[str, int], Callable[[], Any]] = {}
 """What makes, once, the store of each address at which a rank is alone."""

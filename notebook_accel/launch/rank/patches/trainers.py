@@ -9,7 +9,7 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.events import Metrics
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 def install() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.launch.rank import disconnect
-from notebook_accel.launch.wire import payload, pickling
+from notebook_accel.launch.wire import notebook_names, payload, pickling
 from notebook_accel.notebook.cells import fingerprints
 from notebook_accel.notebook.cells.cell_messages import Cell, Health, Reply, Variable
 from notebook_accel.notebook.cells.fingerprints import Fingerprint
@@ -79,6 +79,7 @@ def run_cell(fields: tuple[Any, ...], *variables: Variable) -> tuple[Any, ...]:
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         raise
     finally:
+        notebook_names.take_fetched()
         _note_bound({name for name, value in main.items() if before.get(name, _MISSING) is not value})
     from notebook_accel.launch.rank.display_shell import encode
 

@@ -15,7 +15,7 @@ from notebook_accel import events
 from notebook_accel.events import Event, Metrics
 from notebook_accel.launch.rank.patches import jax, tqdm, trainers
 from notebook_accel.launch.rank.patches import keras as keras_bars
-from notebook_accel.launch.rank.patches.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The state of the notebook that every rank mirrors before it unpickles a call.
 
 Mirrored: working directory, `sys.path`, `sys.argv`; the random states of Python, NumPy and torch (the CPU's state, and
-the seed of the devices); torch's default dtype, float32 matmul precision and deterministic mode. The environment is
-mirrored when the rank starts. Not mirrored: open files, threads, logging and warning filters, the values of the
-notebook's variables that the function does not use, and devices.
+the seed of the devices); and what libraries keep, which `library_settings.py` lists. The environment is mirrored when
+the rank starts. Not mirrored: open files, threads, devices, and the values of the notebook's variables that the
+function does not use.
 
 Where the notebook has not seeded the generator of NumPy or torch, only rank 0 continues its numbers, and the others
 draw their own, as processes that start on their own do: in augmentation and dropout, ranks should not draw the same.
@@ -18,15 +18,13 @@ import json
 import os
 import random
 import sys
-import threading
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import installed
+from notebook_accel.launch.wire.mirrored import library_settings
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,10 @@ class State:
     cwd: str
     path: list[str]
     argv: list[str]
-    numbers: NumericState | None
+    numbers: RandomStates | None
     """`None` to leave the rank's unchanged."""
+    settings: Mapping[str, Any]
+    """What libraries keep, as `library_settings` captures it."""
 
 
 _FOLDERS_VARIABLE = "NOTEBOOK_ACCEL_PLACES"
@@ -52,8 +52,8 @@ def folders_environment(folders: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class NumericState:
-    """Random states, and torch's settings for numbers."""
+class RandomStates:
+    """The states of the generators of random numbers."""
 
     random: Any
     numpy: Any
@@ -72,13 +72,13 @@ def capture() -> State:
     """
     numpy: Any = sys.modules.get("numpy.random")
     torch: Any = sys.modules.get("torch")
-    numbers = NumericState(
+    numbers = RandomStates(
         random=random.getstate(),
         numpy=None if numpy is None else numpy.get_state(),
         torch=None if torch is None else _capture_torch(torch),
         seeded=_seeded(numpy, torch),
     )
-    return replace(capture_paths(), numbers=numbers)
+    return replace(capture_paths(), numbers=numbers, settings=library_settings.capture())
 
 
 _LARGEST_CHOSEN_SEED = 2**53
@@ -117,7 +117,7 @@ def capture_paths() -> State:
     Raises:
         ConfigurationError: The working directory is gone.
     """
-    return State(cwd=_working_directory(), path=list(sys.path), argv=list(sys.argv), numbers=None)
+    return State(cwd=_working_directory(), path=list(sys.path), argv=list(sys.argv), numbers=None, settings={})
 
 
 def apply(state: State) -> None:
@@ -137,7 +137,8 @@ def apply(state: State) -> None:
     sys.dont_write_bytecode = True
     importlib.machinery.SourceFileLoader.path_stats = _path_stats  # type: ignore[assignment,method-assign]
     if state.numbers is not None:
-        _apply_numeric_state(state.numbers)
+        _apply_random_states(state.numbers)
+    library_settings.apply(state.settings)
 
 
 _python_path_stats = importlib.machinery.SourceFileLoader.path_stats
@@ -169,7 +170,7 @@ def _apply_on_other_node(state: State, folders: Mapping[str, str]) -> None:
     sys.path[:] = [*users, *(folder for folder in _own_path if folder not in users)]
 
 
-def _apply_numeric_state(numbers: NumericState) -> None:
+def _apply_random_states(numbers: RandomStates) -> None:
     rank = int(os.environ.get("RANK") or 0)
     random.setstate(numbers.random)
     if numbers.numpy is not None:
@@ -242,19 +243,11 @@ def _capture_torch(torch: Any) -> dict[str, Any]:
     return {
         "rng": bytes(torch.get_rng_state().tolist()),
         "seed": torch.initial_seed(),
-        "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "matmul": _matmul(torch),
-        "deterministic": _deterministic(torch),
     }
 
 
-def _matmul(torch: Any) -> str:
-    with _without_warnings():
-        return str(torch.get_float32_matmul_precision())
-
-
 def _apply_torch(state: dict[str, Any], own: int) -> None:
-    """Sets torch's generators and settings; with a number `own`, the generators draw other numbers for each such."""
+    """Sets torch's generators; with a number `own`, they draw other numbers for each such."""
     import torch
 
     seed = state["seed"]
@@ -264,25 +257,3 @@ def _apply_torch(state: dict[str, Any], own: int) -> None:
         torch.default_generator.manual_seed(seed)
     if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
         torch.cuda.manual_seed_all(seed)  # only queued, until the rank opens its device
-    torch.set_default_dtype(getattr(torch, state["dtype"]))
-    if state["matmul"] != _matmul(torch):
-        with _without_warnings():
-            torch.set_float32_matmul_precision(state["matmul"])
-    if state["deterministic"] != _deterministic(torch):  # torch imports its whole compiler for this
-        enabled, warn_only = state["deterministic"]
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-
-
-_filters = threading.Lock()
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppresses torch 2.9's warnings about old names of a setting, which are meant for the user's own code."""
-    with _filters, warnings.catch_warnings():  # ranks may be threads, and the filters are the process's
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _deterministic(torch: Any) -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
