@@ -23,7 +23,7 @@ from tornado import web
 
 from notebook_accel.jupyter.reader_process import ReaderProcess
 
-_ID = r"([0-9a-f]{6})"
+_ID = r"([0-9a-f]{12})"
 _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser import chromium
 from tests.browser.page import Page
 
-JOB_ID = re.compile(r"^\s*[0-9a-f]{6}\s*$")
+JOB_ID = re.compile(r"^\s*[0-9a-f]{12}\s*$")
 TRAIN = """
 from notebook_accel.launch.show import line_merger
 
