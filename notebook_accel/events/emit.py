@@ -189,12 +189,13 @@ def input_answers() -> queue.SimpleQueue[Answer]:
     return found
 
 
-def request_input(output: str, prompt: str) -> str | None:
+def request_input(output: str, prompt: str, *, hidden: bool = False) -> str | None:
     """Requests a line of input from the user and waits for it; `None` where no user is connected.
 
     Args:
         output: What was written since the last request, to be shown above the prompt.
         prompt: The prompt.
+        hidden: Whether what the user types isn't shown, as a password.
     """
     pending = input_answers()
     while not pending.empty():
@@ -203,5 +204,5 @@ def request_input(output: str, prompt: str) -> str | None:
         not has_sink()
     ):  # checked only now: the thread that removes the sink answers afterwards, and that answer must not be dropped
         return None
-    emit(InputRequested(output, prompt))
+    emit(InputRequested(output, prompt, hidden))
     return pending.get().text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import functools
+import getpass
 import importlib
 import inspect
 import io
@@ -39,12 +40,13 @@ _CODE_FIELDS = (
 
 
 class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Sends three things that cloudpickle leaves out.
+    """Sends what cloudpickle leaves out, or can't send.
 
     These are imported modules of a class of their own, such as `torch.backends` and `torch.backends.cudnn`, which are
-    sent by name; the globals that only the body of a class in a function reads, such as a decorator of a method; and
-    the file that code comes from, for which cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a
-    cell finds its text by that file: tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
+    sent by name; `getpass`, which notebooks replace by a function of theirs, by name too; the globals that only the
+    body of a class in a function reads, such as a decorator of a method; and the file that code comes from, for which
+    cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a cell finds its text by that file:
+    tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -54,6 +56,8 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
             name = obj.__name__
             if sys.modules.get(name) is obj:
                 return importlib.import_module, (name,)
+        if isinstance(obj, (types.FunctionType, types.MethodType)) and obj == _getpass():
+            return _getpass, ()
         reduced = super().reducer_override(obj)
         if isinstance(obj, types.FunctionType) and isinstance(reduced, tuple):  # a function by value
             found = _class_body_names(obj.__code__) & obj.__globals__.keys()
@@ -263,6 +267,11 @@ def find(name: str) -> Any:
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     """A `functools.lru_cache` with an empty cache."""
     return functools.lru_cache(**parameters)(function)
+
+
+def _getpass() -> Any:
+    """What `getpass.getpass` is in this process, at this moment."""
+    return getpass.getpass
 
 
 def _torch() -> Any:

@@ -3,4 +3,5 @@
 exception_events.py ─ an exception with its chain and frames: start reading here
 loader_errors.py    ─ the error of a DataLoader's worker, from the text that torch makes of it
 refused_threads.py  ─ the limit because of which no thread could start
+parsed_arguments.py ─ the arguments of the kernel, which an argparse parser has read
 """
