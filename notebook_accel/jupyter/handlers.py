@@ -9,8 +9,8 @@
     GET    /notebook-accel/devices       the devices of this machine: a `DeviceListing`
     GET    /notebook-accel/running       whether a job runs, as JSON
 
-A process of its own answers them; see `reader_process.py`. The last one, which every page asks again and again, needs no
-such process.
+A process of its own answers them; see `reader_process.py`. The last one needs no such process, since every page asks it
+again and again.
 """
 
 from __future__ import annotations
