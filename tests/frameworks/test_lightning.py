@@ -77,7 +77,7 @@ def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: 
 def test_a_strategy_that_forks_ranks_of_its_own_is_refused(notebook: Notebook) -> None:
     for call in (
         "train, (8, False, 'ddp_notebook')",
-        "lambda: L.Fabric(accelerator='cpu', strategy='ddp_notebook', devices=2).launch()",
+        "lambda: L.Fabric(accelerator='cpu', strategy='ddp_notebook', devices=2).launch(print)",
     ):
         refused = notebook.run(f"notebook_launcher({call}, num_processes=2)")
         assert 'write strategy="ddp", devices=2' in refused.error_text
