@@ -35,7 +35,7 @@ class JobsWidget(PageWidget):
         """
         self._handlers = {"stop": on_stop, "attach": on_attach}
         self._watch = PageWatch()
-        super().__init__(self._watch.heard, columns=list(columns), rows=list(rows))
+        super().__init__(self._watch.received, columns=list(columns), rows=list(rows))
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Sends the rows if they have changed, unless no page shows them any longer."""

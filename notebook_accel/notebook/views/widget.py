@@ -156,7 +156,7 @@ class WidgetView:
         if what == "stored":
             ended_panels.current.release(self._panel)
         else:
-            self._watch.heard(what, page)
+            self._watch.received(what, page)
 
     def _request(self, message: Mapping[str, Any]) -> None:
         self._maker.request(message)

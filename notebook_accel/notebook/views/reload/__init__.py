@@ -1,6 +1,6 @@
 """Keeps a job in its cell when the page is reloaded: the kernel gives the page a new panel, and at the end the HTML.
 
-    page_widget.py      a widget that hears its page while a cell runs: the panel, and the table of jobs
+    page_widget.py      a widget whose messages arrive while a cell runs: the panel, the table of jobs
     control_channel.py  receives its messages on the kernel's control channel
     page_watch.py       decides whether a page still shows it
     ended_panels.py     keeps the panels of ended jobs until a page has stored their HTML

@@ -31,7 +31,7 @@ class PageWatch:
         if self._unanswered_since is None:
             self._unanswered_since = self._sent_at
 
-    def heard(self, what: str, page: str) -> None:
+    def received(self, what: str, page: str) -> None:
         """Records a message from a page, received although the kernel may have been busy; see `PageWidget`."""
         if what == "opened":
             self._is_missing = True

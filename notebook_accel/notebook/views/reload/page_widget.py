@@ -1,4 +1,4 @@
-"""A widget whose page is heard also while a cell runs."""
+"""A widget whose messages arrive also while a cell runs."""
 
 from __future__ import annotations
 
