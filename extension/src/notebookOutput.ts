@@ -38,7 +38,10 @@ interface Cell {
 }
 interface Context {
   isReady?: boolean;
-  model?: { cells?: { length: number; get(index: number): Cell }; sharedModel?: { awareness?: Awareness } };
+  model?: { cells?: { length: number; get(index: number): Cell } } & Shared;
+}
+interface Shared {
+  sharedModel?: { awareness?: Awareness };
 }
 /** The pages that edit a notebook together, as `y-protocols` knows them. */
 interface Awareness {
@@ -96,16 +99,11 @@ export class NotebookOutput {
     for (const output of added) found.add(output);
   }
 
-  /**
-   * Whether the notebook has been loaded and the panel is still open; waits for the notebook for a while. Pages that edit
-   * it together take turns, so that each sees what those before it have changed, and nothing is added twice.
-   */
+  /** Whether the notebook has been loaded and the panel is still open; waits for the notebook, and for its turn. */
   async #ready(): Promise<boolean> {
     if (this.#context?.model === undefined) return false;
     for (let attempt = 0; attempt < RETRIES && !this.#context.isReady; attempt += 1) await sleep(RETRY_INTERVAL);
-    const awareness = this.#context.model.sharedModel?.awareness;
-    const before = [...(awareness?.getStates().keys() ?? [])].filter((each) => each < (awareness?.clientID ?? 0));
-    if (before.length) await sleep(TURN * before.length);
+    await turn(this.#context.model);
     return this.#context.isReady === true && !this.#isClosed;
   }
 
@@ -136,6 +134,17 @@ export class NotebookOutput {
     const cells = this.#context?.model?.cells;
     return Array.from({ length: cells?.length ?? 0 }, (_, index) => cells?.get(index) as Cell);
   }
+}
+
+/**
+ * Waits until this page may change a notebook that others edit together with it. They take turns, so that each sees what
+ * those before it have changed, and nothing is in the notebook twice.
+ */
+export async function turn({ sharedModel }: Shared): Promise<void> {
+  const { awareness } = sharedModel ?? {};
+  if (awareness === undefined) return;
+  const before = [...awareness.getStates().keys()].filter((each) => each < awareness.clientID);
+  if (before.length) await sleep(TURN * before.length);
 }
 
 function sleep(milliseconds: number): Promise<void> {
