@@ -33,9 +33,7 @@ export default function widget() {
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
       const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping | Answer;
-      link.received();
-      if ("control" in message) link.confirmControl();
-      else if ("reply" in message) questions.receive(message.reply, buffers);
+      if ("reply" in message) questions.receive(message.reply, buffers);
       else if ("ack" in message) stopper.acknowledge(message.ack);
       else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
@@ -48,12 +46,10 @@ export default function widget() {
     model.on("change:final", place);
     stopper.announce();
     place();
-    const onLeave = () => link.leave();
-    window.addEventListener("pagehide", onLeave);
     const unsubscribe = onKernelEnd(model, () => store.disconnect());
     const unfollow = followOnPage(store);
     return () => {
-      window.removeEventListener("pagehide", onLeave);
+      link.close();
       unsubscribe();
       unfollow();
       output.close();

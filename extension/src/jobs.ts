@@ -1,5 +1,6 @@
 import { make, setChildren, setText } from "./dom";
 import type { Model } from "./host";
+import { KernelLink } from "./kernelLink";
 
 /** A row of the table; see `jobs_table.py`. */
 interface Job {
@@ -42,14 +43,23 @@ function button(className: string, label: string, job: Job): HTMLButtonElement {
   return make("button", className, { type: "button", "aria-label": `${label} ${job.id}` }, label);
 }
 
-/** The entry point of the table of jobs. anywidget calls `render`. */
-export default {
-  render({ model, el }: { model: Model; el: HTMLElement }): void {
+/** The entry point of the table of jobs. anywidget calls `initialize` once, and `render` for each output that shows it. */
+export default function widget() {
+  let link: KernelLink;
+
+  function initialize({ model }: { model: Model }): () => void {
+    link = new KernelLink(model);
+    model.on("change:rows", () => link.received());
+    link.announce();
+    return () => link.close();
+  }
+
+  function render({ model, el }: { model: Model; el: HTMLElement }): void {
     const rows = new Map<string, JobRow>();
     const body = make("tbody", "");
     const draw = () => {
       const elements = (model.get("rows") as Job[]).map((job) => {
-        const row = rows.get(job.id) ?? new JobRow(job, (cmd, id) => model.send({ cmd, job: id }));
+        const row = rows.get(job.id) ?? new JobRow(job, (cmd, id) => link.send({ cmd, job: id }));
         rows.set(job.id, row);
         row.update(job);
         return row.element;
@@ -68,5 +78,7 @@ export default {
     el.append(make("section", "na-panel", {}, table));
     model.on("change:rows", draw);
     draw();
-  },
-};
+  }
+
+  return { initialize, render };
+}

@@ -1,12 +1,14 @@
 import { controlChannel, type Model } from "./host";
+import type { ControlConfirmation } from "./messages";
 import type { Place } from "./notebookOutput";
 
-/** How often the panel tells the kernel that its page is there, in milliseconds. */
+/** How often a widget tells the kernel that its page is there, in milliseconds. */
 const SEEN_INTERVAL = 3000;
 
 /**
- * Sends the panel's messages to the kernel. They go on the kernel's control channel, which the kernel also reads while a
- * cell runs, once the kernel has shown that it listens there; until then, as the widget's own messages.
+ * Sends a widget's messages to the kernel, and tells it whether the page is there. They go on the kernel's control
+ * channel, which the kernel also reads while a cell runs, once the kernel has shown that it listens there; until then, as
+ * the widget's own messages.
  */
 export class KernelLink {
   #model: Model;
@@ -20,6 +22,15 @@ export class KernelLink {
     this.#panel = place?.id ?? "";
     // A panel is opened again only for a page whose messages have come on the control channel.
     this.#hasControl = (place?.former ?? []).length > 0 && controlChannel(model) !== undefined;
+    model.on("msg:custom", (content) => {
+      this.received();
+      if ("control" in (content as Partial<ControlConfirmation>)) this.#hasControl = true;
+    });
+    window.addEventListener("pagehide", this.#leave);
+  }
+
+  close(): void {
+    window.removeEventListener("pagehide", this.#leave);
   }
 
   send(content: object): void {
@@ -33,11 +44,6 @@ export class KernelLink {
     this.send({ cmd: "ready" });
   }
 
-  /** Records that the kernel listens on the control channel. */
-  confirmControl(): void {
-    this.#hasControl = true;
-  }
-
   /** Called for each message of the kernel: lets it know from time to time that the page is there. */
   received(): void {
     // Messages arrive also in a tab in the background, where timers hardly run.
@@ -47,9 +53,9 @@ export class KernelLink {
   }
 
   /** Tells the kernel that the page is being closed or reloaded. */
-  leave(): void {
+  readonly #leave = (): void => {
     if (this.#hasControl) this.#sendControl({ cmd: "left" });
-  }
+  };
 
   #sendControl(content: object): void {
     controlChannel(this.#model)?.({ target_name: "notebook-accel", notebook_accel: { panel: this.#panel, content } });

@@ -6,6 +6,8 @@ const WIDGET = "application/vnd.jupyter.widget-view+json";
 /** How often, and how many times, the output is looked for on a page that is still loading. */
 const RETRY_INTERVAL = 500;
 const RETRIES = 20;
+/** How long a change of the notebook takes to reach the other pages that edit it together with this one. */
+const TURN = 1000;
 
 /** Where a panel belongs: its ID, those of the panels before it, and the ID of the cell; see `panel.py`. */
 export interface Place {
@@ -36,7 +38,15 @@ interface Cell {
 }
 interface Context {
   isReady?: boolean;
-  model?: { cells?: { length: number; get(index: number): Cell } };
+  model?: { cells?: { length: number; get(index: number): Cell } } & Shared;
+}
+interface Shared {
+  sharedModel?: { awareness?: Awareness };
+}
+/** The pages that edit a notebook together, as `y-protocols` knows them. */
+interface Awareness {
+  clientID: number;
+  getStates(): Map<number, unknown>;
 }
 
 /**
@@ -89,12 +99,11 @@ export class NotebookOutput {
     for (const output of added) found.add(output);
   }
 
-  /** Whether the notebook has been loaded and the panel is still open; waits for the notebook for a while. */
+  /** Whether the notebook has been loaded and the panel is still open; waits for the notebook, and for its turn. */
   async #ready(): Promise<boolean> {
     if (this.#context?.model === undefined) return false;
-    for (let attempt = 0; attempt < RETRIES && !this.#context.isReady; attempt += 1) {
-      await new Promise((resolve) => setTimeout(resolve, RETRY_INTERVAL));
-    }
+    for (let attempt = 0; attempt < RETRIES && !this.#context.isReady; attempt += 1) await sleep(RETRY_INTERVAL);
+    await turn(this.#context.model);
     return this.#context.isReady === true && !this.#isClosed;
   }
 
@@ -125,4 +134,19 @@ export class NotebookOutput {
     const cells = this.#context?.model?.cells;
     return Array.from({ length: cells?.length ?? 0 }, (_, index) => cells?.get(index) as Cell);
   }
+}
+
+/**
+ * Waits until this page may change a notebook that others edit together with it. They take turns, so that each sees what
+ * those before it have changed, and nothing is in the notebook twice.
+ */
+export async function turn({ sharedModel }: Shared): Promise<void> {
+  const { awareness } = sharedModel ?? {};
+  if (awareness === undefined) return;
+  const before = [...awareness.getStates().keys()].filter((each) => each < awareness.clientID);
+  if (before.length) await sleep(TURN * before.length);
+}
+
+function sleep(milliseconds: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

@@ -128,10 +128,10 @@ export class FakeModel {
     },
   };
   #fields: Record<string, unknown>;
-  #callbacks = new Map<string, (content: unknown, buffers: DataView[]) => void>();
+  #callbacks = new Map<string, ((content: unknown, buffers: DataView[]) => void)[]>();
 
-  constructor(keyframe: Keyframe) {
-    this.#fields = { keyframe };
+  constructor(keyframe: Keyframe | undefined, fields: Record<string, unknown> = {}) {
+    this.#fields = { keyframe, ...fields };
   }
 
   get(name: string): unknown {
@@ -143,32 +143,40 @@ export class FakeModel {
   }
 
   on(event: string, callback: (content: unknown, buffers: DataView[]) => void): void {
-    this.#callbacks.set(event, callback);
+    this.#callbacks.set(event, [...(this.#callbacks.get(event) ?? []), callback]);
   }
 
-  /** The kernel sets the synced field. */
+  #call(event: string, content?: unknown, buffers: DataView[] = []): void {
+    for (const callback of this.#callbacks.get(event) ?? []) callback(content, buffers);
+  }
+
+  /** The kernel sets a synced field. */
+  change(name: string, value: unknown): void {
+    this.#fields[name] = value;
+    this.#call(`change:${name}`);
+  }
+
+  /** The kernel sends the whole state. */
   set(keyframe: Keyframe): void {
-    this.#fields.keyframe = keyframe;
-    this.#callbacks.get("change:keyframe")?.(undefined, []);
+    this.change("keyframe", keyframe);
   }
 
   /** The job has ended, and this output replaces the panel. */
   finish(bundle: object): void {
-    this.#fields.final = bundle;
-    this.#callbacks.get("change:final")?.(undefined, []);
+    this.change("final", bundle);
   }
 
   /** Delivers the answer to a chart: JSON and numbers. */
   answer(id: string, content: object, numbers: number[] = []): void {
     const bytes = new TextEncoder().encode(JSON.stringify({ id, ...content }));
     const buffers = [new DataView(bytes.buffer), new DataView(new Float64Array(numbers).buffer)];
-    this.#callbacks.get("msg:custom")?.({ reply: id }, buffers);
+    this.#call("msg:custom", { reply: id }, buffers);
   }
 
   /** Delivers a message from the kernel. */
   receive(content: object, patch: Patch = {}): void {
     const bytes = new TextEncoder().encode(JSON.stringify(patch));
-    this.#callbacks.get("msg:custom")?.(content, [new DataView(bytes.buffer)]);
+    this.#call("msg:custom", content, [new DataView(bytes.buffer)]);
   }
 }
 

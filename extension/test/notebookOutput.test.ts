@@ -26,9 +26,29 @@ function aCell(id: string, ...panels: string[]) {
   };
 }
 
+/** Makes what is changed in a cell reach the same cell on the other pages, after a while. */
+function share(cell: ReturnType<typeof aCell>, everywhere: ReturnType<typeof aCell>[]): void {
+  const { set, add } = cell.outputs;
+  const others = everywhere.filter((each) => each !== cell).map((each) => each.outputs.list);
+  cell.outputs.set = (index, output) => {
+    set(index, output);
+    for (const list of others) setTimeout(() => list.splice(index, 1, output), 100);
+  };
+  cell.outputs.add = (output) => {
+    for (const list of others) setTimeout(() => list.push(output), 100);
+    return add(output);
+  };
+}
+
 /** The output of a panel in a notebook with these cells. */
-function anOutput(cells: object[], id: string, former: string[] = [], isReady: () => boolean = () => true) {
-  const model = { cells: { length: cells.length, get: (index: number) => cells[index] } };
+function anOutput(
+  cells: object[],
+  id: string,
+  former: string[] = [],
+  isReady: () => boolean = () => true,
+  awareness?: { clientID: number; getStates(): Map<number, object> },
+) {
+  const model = { cells: { length: cells.length, get: (index: number) => cells[index] }, sharedModel: { awareness } };
   const fields: Record<string, unknown> = { place: { id, former, cell: "launch" } };
   const context = {
     model,
@@ -107,6 +127,31 @@ describe("the output in the notebook", () => {
     for (const each of [cell, replaced]) await anOutput([each], "first").store({ "text/html": "done" }, written);
     expect(cell.outputs.list).toMatchObject([{ data: { "text/html": "done" } }, ...written]);
     expect(replaced.outputs.length).toBe(0);
+  });
+
+  it("is replaced once if pages edit the notebook together, also without the page whose turn is first", async () => {
+    const written = [{ output_type: "stream", name: "stdout", text: "line\n" }];
+    const states = new Map([7, 3, 5].map((client) => [client, {}]));
+    vi.useFakeTimers();
+    for (const clients of [
+      [7, 3, 5],
+      [7, 5],
+    ]) {
+      const cells = clients.map(() => aCell("launch", "first"));
+      for (const cell of cells) share(cell, cells);
+      const done = clients.map((clientID, index) => {
+        const awareness = { clientID, getStates: () => states };
+        return anOutput([cells[index] as object], "second", ["first"], () => true, awareness).store(
+          { "text/html": "done" },
+          written,
+        );
+      });
+      await vi.runAllTimersAsync();
+      await Promise.all(done);
+      for (const cell of cells)
+        expect(cell.outputs.list).toMatchObject([{ data: { "text/html": "done" } }, ...written]);
+    }
+    vi.useRealTimers();
   });
 
   it("keeps what the kernel has already put in its place", async () => {

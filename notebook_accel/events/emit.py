@@ -190,14 +190,15 @@ def answers(kind: type[_Answer]) -> queue.SimpleQueue[_Answer]:
     return found
 
 
-def request_input(output: str, prompt: str) -> str | None:
+def request_input(output: str, prompt: str, *, hidden: bool = False) -> str | None:
     """Requests a line of input from the user and waits for it; `None` where no user is connected.
 
     Args:
         output: What was written since the last request, to be shown above the prompt.
         prompt: The prompt.
+        hidden: Whether what the user types isn't shown, as a password.
     """
-    found = _request(InputRequested(output, prompt), Answer)
+    found = _request(InputRequested(output, prompt, hidden), Answer)
     return None if found is None else found.text
 
 

@@ -247,6 +247,8 @@ class InputRequested(Event):
     output: str
     """What was written since the last request, to be shown above the prompt."""
     prompt: str
+    hidden: bool = False
+    """Whether what the user types isn't shown, as a password."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,16 @@
     DELETE /notebook-accel/jobs/ID       removes a job that has ended
     GET    /notebook-accel/comparison?job=ID&job=ID&metric=NAME  a metric of several jobs: a `Comparison`
     GET    /notebook-accel/devices       the devices of this machine: a `DeviceListing`
+    GET    /notebook-accel/running       whether a job runs, as JSON
 
-A process of its own answers them; see `reader_process.py`.
+A process of its own answers them; see `reader_process.py`. The last one needs no such process, since every page asks it
+again and again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 from functools import cache
 from typing import Any
 
@@ -22,8 +26,9 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from notebook_accel.jupyter.reader_process import ReaderProcess
+from notebook_accel.launch.journal import records
 
-_ID = r"([0-9a-f]{6})"
+_ID = r"([0-9a-f]{12})"
 _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
 
@@ -122,6 +127,21 @@ class DevicesHandler(_Handler):
         await self._relay("devices", folder=str(self.settings.get("server_root_dir") or "~"))
 
 
+class RunningHandler(_Handler):
+    """Whether a job runs."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        self.finish(json.dumps(await asyncio.get_running_loop().run_in_executor(None, _any_runs)))
+
+
+def _any_runs() -> bool:
+    return any(record.is_running() for record in records.unended_records())
+
+
 def addresses(base_url: str) -> list[tuple[str, Any]]:
     """The addresses, each with its handler."""
 
@@ -135,4 +155,5 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
         (below("jobs", _ID, "panel"), PanelHandler),
         (below("comparison"), ComparisonHandler),
         (below("devices"), DevicesHandler),
+        (below("running"), RunningHandler),
     ]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from notebook_accel.events import InputRequested
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end
@@ -25,9 +26,9 @@ class Marimo(Terminal):
     def show(self, job: Job) -> View:
         return self.choose_view()(job)
 
-    def request_input(self, text: str, prompt: str) -> str | None:
-        self.write("stdout", text)
-        return input(prompt)
+    def request_input(self, request: InputRequested) -> str | None:
+        self.write("stdout", request.output)
+        return front_end.read_line(request)
 
     def origin(self) -> str:
         import marimo

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser import chromium
 from tests.browser.page import Page
 
-JOB_ID = re.compile(r"^\s*[0-9a-f]{6}\s*$")
+JOB_ID = re.compile(r"^\s*[0-9a-f]{12}\s*$")
 TRAIN = """
 from notebook_accel.launch.show import line_merger
 
@@ -134,3 +134,25 @@ def test_two_browsers_show_a_job_that_its_cell_waits_for(own_page: Page, browser
         for each in (second, first.panel):
             expect(each).to_contain_text("interrupted")
             expect(each.locator(".na-panel")).to_have_count(0)
+
+
+@pytest.mark.nightly
+def test_a_browser_that_leaves_takes_no_panel_from_another(own_page: Page, browser: Browser) -> None:
+    """Long: the front end is loaded twice."""
+    own_page.run(TRAIN)
+    first = own_page.begin("notebook_launcher(train, num_processes=2, device='cpu')")
+    expect(first.rank(1)).to_contain_text("epoch 0/3")
+    own_page.save()
+    with browser.new_context(viewport=chromium.VIEWPORT) as context:
+        tab = context.new_page()
+        tab.goto(own_page.address)
+        expect(tab.locator(".jp-Notebook .jp-Cell").last.locator(".na-row").nth(1)).to_contain_text("epoch 0/3")
+        expect(first.panel).to_contain_text("attach(")  # the panel that both have
+        toggle = first.rank(1).locator(".na-toggle")
+        toggle.click()
+        tab.goto("about:blank")
+        for epoch in range(2):
+            own_page.open_gate(f"epoch {epoch}")
+            expect(first.rank(1)).to_contain_text(f"epoch {epoch + 1}/3")
+        expect(toggle).to_have_attribute("aria-expanded", "true")
+        own_page.open_gate("epoch 2")

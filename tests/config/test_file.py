@@ -372,4 +372,4 @@ def test_a_user_without_a_home_has_no_file_and_is_told_so_when_one_is_written(mo
         file.write(file.location({}), {"num_processes": 2})
     assert records.all_records() == []
     with pytest.raises(OSError, match="no-home"):
-        records.create("123456", 0.0)
+        records.create("0123456789ab", 0.0)

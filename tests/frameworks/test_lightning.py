@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.frameworks.conftest import Launch
-from tests.live_notebook import Cell
+from tests.live_notebook import Cell, Notebook
 
 pytestmark = pytest.mark.usefixtures("defined")
 
@@ -37,13 +37,13 @@ class Model(L.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
-def train(batch, fails=False):
+def train(batch, fails=False, strategy="ddp"):
     torch.manual_seed(0)
     inputs = torch.randn(64, 8)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     model = Model(fails)
     trainer = L.Trainer(
-        accelerator="cpu", strategy="ddp", devices=int(os.environ["LOCAL_WORLD_SIZE"]), max_epochs=2, logger=False,
+        accelerator="cpu", strategy=strategy, devices=int(os.environ["LOCAL_WORLD_SIZE"]), max_epochs=2, logger=False,
         enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=1,
     )
     trainer.fit(model, DataLoader(data, batch), DataLoader(data, batch))
@@ -72,3 +72,12 @@ def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: 
     assert "Epoch 1/1" in both.names[0]
     assert both.names[1] == []
     assert {"loss", "val_loss"} <= set(both.metrics[0])
+
+
+def test_a_strategy_that_forks_ranks_of_its_own_is_refused(notebook: Notebook) -> None:
+    for call in (
+        "train, (8, False, 'ddp_notebook')",
+        "lambda: L.Fabric(accelerator='cpu', strategy='ddp_notebook', devices=2).launch(print)",
+    ):
+        refused = notebook.run(f"notebook_launcher({call}, num_processes=2)")
+        assert 'write strategy="ddp", devices=2' in refused.error_text

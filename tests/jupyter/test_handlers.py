@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jupyter_core.paths import jupyter_path
 
 import notebook_accel
 from tests.browser.server import Server
 from tests.jupyter.conftest import RecordedJob, end
+from tests.live_notebook import wait_until
 
 NO_SERVER = """
 import sys
@@ -127,7 +129,7 @@ def test_a_page_of_another_site_changes_nothing(server: Server) -> None:
     end(job)
 
 
-@pytest.mark.parametrize("name", ["..%2F..%2Fetc", "%2e%2e", "*", "ABCDEF", "0123456", "%2Fetc%2Fpasswd"])
+@pytest.mark.parametrize("name", ["..%2F..%2Fetc", "%2e%2e", "*", "ABCDEF", "0123456789abc", "%2Fetc%2Fpasswd"])
 def test_what_is_no_id_has_no_address(server: Server, name: str) -> None:
     assert [ask(server, "DELETE", f"/{name}")[0], ask(server, "POST", f"/{name}/stop")[0]] == [404, 404]
 
@@ -136,6 +138,27 @@ def test_asking_for_jobs_does_not_keep_an_idle_server_awake(server: Server) -> N
     before = server.ask("GET", "status?no_track_activity=1")["last_activity"]
     assert ask(server, "GET")[0] == 200
     assert server.ask("GET", "status?no_track_activity=1")["last_activity"] == before
+
+
+def readers(server: Server) -> list[psutil.Process]:
+    return [each for each in psutil.Process(server.pid).children() if "jupyter.reader" in " ".join(each.cmdline())]
+
+
+def test_whether_a_job_runs_is_told_without_a_process_that_reads(server: Server) -> None:
+    for reader in readers(server):
+        reader.kill()
+    wait_until(lambda: not readers(server), 20)
+    found = []
+    for _ in range(2):
+        found.append(ask(server, "GET", what="running"))
+        job = RecordedJob()
+        found.append(ask(server, "GET", what="running"))
+        end(job)
+    assert found == [(200, False), (200, True)] * 2
+    assert ask(server, "GET", what="running", Authorization="token 0")[0] == 403
+    assert not readers(server)
+    assert ask(server, "GET")[0] == 200
+    assert len(readers(server)) == 1
 
 
 def test_the_devices_are_measured_for_who_is_logged_in(server: Server) -> None:

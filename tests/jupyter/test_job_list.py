@@ -262,7 +262,7 @@ def test_a_job_that_runs_is_not_deleted(jobs: JobList) -> None:
     assert not job.record.path.exists()
 
 
-@pytest.mark.parametrize("job_id", ["", "..", "../jobs", "ffffff", "[0-9a-f]"])
+@pytest.mark.parametrize("job_id", ["", "..", "../jobs", "ffffffffffff", "[0-9a-f]"])
 def test_an_id_that_no_job_has_is_refused(jobs: JobList, job_id: str) -> None:
     job = RecordedJob()
     end(job)

@@ -42,7 +42,7 @@ def test_a_reader_ends_when_nobody_asks(tmp_path: Path) -> None:
     async def asked() -> None:
         process = ReaderProcess(idle=0.05)
         assert (await process.ask("devices", folder=str(tmp_path))).status == 200
-        assert (await process.ask("stop", job_id="ffffff")).status == 404
+        assert (await process.ask("stop", job_id="ffffffffffff")).status == 404
         await process.ended()
         assert not readers()
         assert (await process.ask("jobs")).status == 200

@@ -68,6 +68,16 @@ CRASHES = [
         "SystemExit",
     ),
     Crash(
+        "a parser that reads the kernel's arguments",
+        """
+        import argparse
+        argparse.ArgumentParser().parse_args()  # here
+        """,
+        r"both ranks exited with status 2 \(sys\.exit\)",
+        "SystemExit",
+        also=("reads those of the notebook's kernel: -f ", "Write parse_args([]) to use the defaults"),
+    ),
+    Crash(
         "sys.exit with a text",
         """
         sys.exit("no more data")  # here

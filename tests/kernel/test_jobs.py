@@ -198,13 +198,13 @@ def test_a_job_tells_of_its_ranks(free: Notebook, tmp_path: Path):
         f"pid of {rank}: {pid}" for rank, pid in enumerate(pids)
     ]
     shown = free.check("job").value
-    assert re.fullmatch(r"<Job [0-9a-f]{6}: tell\(\) running, \d+\.\d s, ranks \{0: running, 1: running\}>", shown), (
+    assert re.fullmatch(r"<Job [0-9a-f]{12}: tell\(\) running, \d+\.\d s, ranks \{0: running, 1: running\}>", shown), (
         shown
     )
     (tmp_path / "go").touch()
     assert free.value("job.wait(10)")
     assert re.fullmatch(
-        r"<Job [0-9a-f]{6}: tell\(\) done, \d+\.\d s, ranks \{0: done, 1: done\}>", free.check("job").value
+        r"<Job [0-9a-f]{12}: tell\(\) done, \d+\.\d s, ranks \{0: done, 1: done\}>", free.check("job").value
     )
 
 

@@ -58,6 +58,20 @@ def test_ranks_that_ask_together_are_answered_one_after_the_other(notebook: Note
     assert cell.value == "['you asked [0] who? ', 'you asked [1] who? ']"
 
 
+@pytest.mark.parametrize(
+    "code", ["import getpass as module; ask = lambda: module.getpass('key? ')", "from getpass import getpass as ask"]
+)
+def test_a_rank_asks_for_a_password_without_showing_it(notebook: Notebook, code: str):
+    notebook.check(code)
+    cell = notebook.begin("notebook_launcher(lambda: ask() if os.environ['RANK'] == '1' else None, num_processes=2)")
+    asked = notebook.client.get_stdin_msg(timeout=60)["content"]
+    assert (asked["prompt"].removeprefix("[1] "), asked["password"]) in {("key? ", True), ("Password: ", True)}
+    notebook.client.input("secret")
+    notebook.finish(cell)
+    assert cell.value == "[None, 'secret']"
+    assert "secret" not in cell.text
+
+
 def test_a_rank_that_fails_ends_the_question_of_another(notebook: Notebook, tmp_path: Path):
     asked = tmp_path / "asked"
     cell = notebook.begin(f"""

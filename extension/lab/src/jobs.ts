@@ -2,7 +2,7 @@
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 import type { JobListing, JobRow } from "./model";
-import { listJobs } from "./server";
+import { anyRuns, listJobs } from "./server";
 
 const LONGEST_PAUSE = 30_000;
 
@@ -69,9 +69,9 @@ export class Jobs {
     this.setPause();
   }
 
-  /** Asks now. */
+  /** Asks now, also for jobs that have ended. */
   async refresh(): Promise<void> {
-    await this.poll.refresh();
+    await this.list().catch(() => undefined); // `problem` says it
   }
 
   private setPause(): void {
@@ -80,13 +80,27 @@ export class Jobs {
     this.poll.frequency = { interval, backoff: true, max: Math.max(LONGEST_PAUSE, interval) };
   }
 
+  /** Asks what those who look need. While no job runs, that is nothing, so that the server need not read any. */
   private async ask(): Promise<void> {
+    if (this.isBrief && !this.running && !(await this.orFail(anyRuns()))) return;
+    await this.list();
+  }
+
+  private async list(): Promise<void> {
+    this.set(await this.orFail(listJobs(this.isBrief)));
+  }
+
+  private get isBrief(): boolean {
+    return [...this.watchers.values()].every((each) => each.brief);
+  }
+
+  /** An answer of the server; without one, the list stays, and the next request comes later. */
+  private async orFail<T>(answer: Promise<T>): Promise<T> {
     try {
-      const isBrief = [...this.watchers.values()].every((each) => each.brief);
-      this.set(await listJobs(isBrief));
+      return await answer;
     } catch (error) {
       this.set({ jobs: this.rows, problem: error instanceof Error ? error.message : String(error) });
-      throw error; // so that the next request comes later
+      throw error;
     }
   }
 

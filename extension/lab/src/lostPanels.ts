@@ -2,6 +2,7 @@
 import type { ISessionContext } from "@jupyterlab/apputils";
 import type { ICodeCellModel } from "@jupyterlab/cells";
 import type { NotebookPanel } from "@jupyterlab/notebook";
+import { turn } from "../../src/notebookOutput";
 import { execute } from "./cellsMode";
 
 const WIDGET = "application/vnd.jupyter.widget-view+json";
@@ -27,8 +28,12 @@ export async function replaceLostPanels(panel: NotebookPanel): Promise<void> {
   if (savedPanels(panel).length === 0) return;
   const known = await knownPanels(panel.sessionContext).catch(() => undefined);
   if (known === undefined || panel.isDisposed) return;
+  const lost = savedPanels(panel)
+    .map(({ id }) => id)
+    .filter((id) => !known.includes(id));
+  if (lost.length) await turn(panel.context.model as object);
   for (const { outputs, index, id } of savedPanels(panel)) {
-    if (known.includes(id)) continue;
+    if (!lost.includes(id)) continue;
     const { [WIDGET]: _, ...data } = outputs.get(index).data as Record<string, string>;
     outputs.set(index, { output_type: "display_data", metadata: {}, data });
   }

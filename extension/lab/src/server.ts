@@ -18,6 +18,11 @@ export async function listJobs(brief: boolean): Promise<JobListing> {
   return (await ask("GET", ["jobs"], brief ? "?brief=1" : "")).json();
 }
 
+/** Whether a job runs, which the server can tell without reading any. */
+export async function anyRuns(): Promise<boolean> {
+  return (await ask("GET", ["running"])).json();
+}
+
 /** Asks a job to stop; a second time, to kill its ranks. */
 export async function stopJob(id: string): Promise<void> {
   await ask("POST", ["jobs", id, "stop"]);

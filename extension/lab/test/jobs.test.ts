@@ -3,7 +3,8 @@ import { JobItem } from "../src/jobItem";
 import type { JobListing, JobRow } from "../src/model";
 
 const listJobs = vi.hoisted(() => vi.fn<(brief: boolean) => Promise<JobListing>>());
-vi.mock("../src/server", () => ({ listJobs }));
+const anyRuns = vi.hoisted(() => vi.fn<() => Promise<boolean>>());
+vi.mock("../src/server", () => ({ anyRuns, listJobs }));
 
 const { Jobs } = await import("../src/jobs");
 
@@ -42,6 +43,7 @@ const DONE: JobRow = { ...ROW, status: "done", live: false, done: 1000 };
 beforeEach(() => {
   vi.useFakeTimers();
   listJobs.mockReset().mockResolvedValue({ jobs: [ROW], problem: "" });
+  anyRuns.mockReset().mockResolvedValue(true);
 });
 
 afterEach(() => {
@@ -79,6 +81,26 @@ test("jobs are asked for while someone looks, and only then", async () => {
   await pass(3000);
   expect(await pass(30_000)).toBe(10);
   jobs.unwatch("status");
+  expect(await pass(60_000)).toBe(0);
+});
+
+test("while no job runs, the status bar has no job read, and a command does", async () => {
+  anyRuns.mockResolvedValue(false);
+  listJobs.mockResolvedValue({ jobs: [DONE], problem: "" });
+  const jobs = new Jobs();
+  jobs.watch("status", STATUS);
+  expect(await pass(60_000)).toBe(0);
+  expect(anyRuns.mock.calls.length).toBeGreaterThan(15);
+  await jobs.refresh();
+  expect(jobs.rows).toEqual([DONE]);
+  anyRuns.mockResolvedValue(true);
+  listJobs.mockResolvedValue({ jobs: [ROW], problem: "" });
+  await pass(3100);
+  expect(jobs.running).toEqual(ROW);
+  anyRuns.mockResolvedValue(false);
+  listJobs.mockResolvedValue({ jobs: [DONE], problem: "" });
+  await pass(3100);
+  expect(jobs.rows).toEqual([DONE]); // how it has ended
   expect(await pass(60_000)).toBe(0);
 });
 

@@ -1,12 +1,12 @@
 import type { NotebookPanel } from "@jupyterlab/notebook";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { replaceLostPanels } from "../src/lostPanels";
 
 const VIEW = "application/vnd.jupyter.widget-view+json";
 const [LOST, KNOWN] = ["a".repeat(32), "b".repeat(32)];
 
 /** A notebook with an output of each panel, whose kernel gives these answers, one after the other. */
-function opened(answers: object[] | undefined, mark: object = { notebook_accel: {} }) {
+function opened(answers: object[] | undefined, mark: object = { notebook_accel: {} }, sharedModel: object = {}) {
   const made = [LOST, KNOWN].map((id) => ({
     data: { [VIEW]: { model_id: id }, "text/html": "<b>train()</b>", "text/plain": "train()" } as object,
     metadata: mark,
@@ -24,9 +24,10 @@ function opened(answers: object[] | undefined, mark: object = { notebook_accel: 
   };
   const sessionContext = { ready: Promise.resolve(), session: answers && { kernel } };
   const content = { model: { cells: [{}, { outputs }] } };
-  const panel = { context: { ready: Promise.resolve() }, sessionContext, content, isDisposed: false };
+  const context = { ready: Promise.resolve(), model: { sharedModel } };
+  const panel = { context, sessionContext, content, isDisposed: false };
   const shown = () => made.map(({ data }) => Object.keys(data));
-  return { panel: panel as unknown as NotebookPanel, shown };
+  return { panel: panel as unknown as NotebookPanel, shown, outputs };
 }
 
 const PANEL = [VIEW, "text/html", "text/plain"];
@@ -49,4 +50,17 @@ test("widgets of others stay as they are", async () => {
   const { panel, shown } = opened(undefined, {});
   await replaceLostPanels(panel);
   expect(shown()).toEqual([PANEL, PANEL]);
+});
+
+test("what another page has put in the place of a lost panel stays", async () => {
+  const awareness = { clientID: 2, getStates: () => new Map([1, 2].map((client) => [client, {}])) };
+  const { panel, shown, outputs } = opened([answer("[]")], { notebook_accel: {} }, { awareness });
+  vi.useFakeTimers();
+  const done = replaceLostPanels(panel);
+  await vi.advanceTimersByTimeAsync(100);
+  outputs.set(0, { data: { "text/plain": "by the other page" }, metadata: {} });
+  await vi.runAllTimersAsync();
+  vi.useRealTimers();
+  await done;
+  expect(shown()).toEqual([["text/plain"], HTML]);
 });

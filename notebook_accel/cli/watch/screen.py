@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +115,10 @@ class Screen:
         self._apply(rank, PhaseChanged(Phase.RUNNING, WAITS_FOR_INPUT))
         self._show_lines()
         self._view.finish()
-        prompt = self._label(self._job.ranks[rank].rank) + event.prompt
+        labeled = replace(event, prompt=self._label(self._job.ranks[rank].rank) + event.prompt)
         try:
             with wait:
-                return front_end.current.request_input(event.output, prompt)
+                return front_end.current.request_input(labeled)
         except KeyboardInterrupt:
             front_end.current.write("stdout", "\n")  # what follows doesn't belong to the prompt
             raise

@@ -46,7 +46,7 @@ class Job(ControlledJob, InspectedJob):
     ) -> None:
         super().__init__(
             JobStarted(
-                id=os.urandom(3).hex(),
+                id=os.urandom(6).hex(),  # no two of a thousand jobs may have the same
                 name=name,
                 first=first,
                 size=size,

@@ -28,7 +28,7 @@ _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
 _JOURNAL = "journal.jsonl"
 _UNWRITTEN = "ended-"
-_NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{6}")
+_NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}")
 _OTHERS = 0o077
 _in_use: set[Path] = set()
 """Folders of ended jobs that this process still reads."""

@@ -15,6 +15,7 @@ from notebook_accel.launch.system.main_thread import raise_on_sigint
 from notebook_accel.launch.wire import cell_names
 
 if TYPE_CHECKING:
+    from notebook_accel.events import InputRequested
     from notebook_accel.launch.job.job import Job
 
 
@@ -60,11 +61,11 @@ class FrontEnd(Protocol):
     ) -> None:
         """Shows rich output, a MIME bundle; or updates the output that has this display id."""
 
-    def request_input(self, text: str, prompt: str) -> str | None:
-        """Shows a text and a prompt, and waits for a line of input; `None` where there is no input."""
+    def request_input(self, request: InputRequested) -> str | None:
+        """Prompts the user, and waits for a line of input; `None` where there is no input."""
 
-    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
-        """Shows a text and a prompt, and has `on_answer` called with a line of input; `None` where there is no input.
+    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+        """Prompts the user, and has `on_answer` called with a line of input; `None` where there is no input.
 
         A terminal calls it before this returns; a notebook calls it later, on a thread of its own.
 
@@ -161,20 +162,20 @@ class Terminal:
     ) -> None:
         raise NotImplementedError  # a terminal knows only lines
 
-    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
         with raise_on_sigint():
-            answer = self.request_input(text, prompt)
+            answer = self.request_input(request)
         on_answer(answer)
         return lambda: None
 
-    def request_input(self, text: str, prompt: str) -> str | None:
-        self.write("stdout", text)
+    def request_input(self, request: InputRequested) -> str | None:
+        self.write("stdout", request.output)
         if not sys.stdin.isatty():
             return None
         with contextlib.suppress(ImportError):
             import readline  # noqa: F401  # lets the line be edited
         try:
-            return input(prompt)
+            return read_line(request)
         except EOFError:
             return None
 
@@ -221,3 +222,16 @@ def interrupted(text: str) -> KeyboardInterrupt:
     error = KeyboardInterrupt(text)
     current.shorten_traceback(error)
     return error
+
+
+def read_line(request: InputRequested) -> str:
+    """Prompts for a line with Python's own functions.
+
+    Raises:
+        EOFError: There is no input.
+    """
+    if not request.hidden:
+        return input(request.prompt)
+    import getpass
+
+    return getpass.getpass(request.prompt)

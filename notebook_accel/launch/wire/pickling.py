@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import dis
 import functools
+import getpass
 import importlib
 import inspect
 import io
@@ -45,10 +46,11 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
     """Sends what cloudpickle leaves out, or rebuilds wrongly.
 
     What is rebuilt wrongly is in `definitions.py`. Left out are imported modules of a class of their own, such as
-    `torch.backends` and `torch.backends.cudnn`, which are sent by name; the globals that only the body of a class in a
-    function reads, such as a decorator of a method, or an annotation that is a text; and the file that code comes from,
-    for which cloudpickle writes `<dynamic-code>` since 3.1.3. Whatever names a line of a cell finds its text by that
-    file: tracebacks, stacks, warnings, debuggers, `inspect.getsource`.
+    `torch.backends` and `torch.backends.cudnn`, which are sent by name; `getpass`, which notebooks replace by a function
+    of theirs, by name too; the globals that only the body of a class in a function reads, such as a decorator of a
+    method, or an annotation that is a text; and the file that code comes from, for which cloudpickle writes
+    `<dynamic-code>` since 3.1.3. Whatever names a line of a cell finds its text by that file: tracebacks, stacks,
+    warnings, debuggers, `inspect.getsource`.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -58,6 +60,8 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
             name = obj.__name__
             if sys.modules.get(name) is obj:
                 return importlib.import_module, (name,)
+        if isinstance(obj, (types.FunctionType, types.MethodType)) and obj == _getpass():
+            return _getpass, ()
         if isinstance(obj, _Cached) and obj.__module__ == "__main__":
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         own = definitions.reduce(obj)
@@ -314,6 +318,11 @@ def find(name: str) -> Any:
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     """A `functools.lru_cache` with an empty cache."""
     return functools.lru_cache(**parameters)(function)
+
+
+def _getpass() -> Any:
+    """What `getpass.getpass` is in this process, at this moment."""
+    return getpass.getpass
 
 
 def _torch() -> Any:

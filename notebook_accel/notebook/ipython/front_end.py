@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.displaypub import DisplayPublisher
 from IPython.display import publish_display_data
 
+from notebook_accel.events import InputRequested
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import Terminal, View
 from notebook_accel.notebook import views
@@ -89,13 +90,14 @@ class Kernel(IPythonTerminal):
         self._rate_limit.spend(sum(_length(part) for part in data.values()))
         super().display(data, metadata, display_id, update=update)
 
-    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
-        self.write("stdout", text)
+    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+        self.write("stdout", request.output)
         kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
         if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
             on_answer(None)
             return lambda: None
-        thread = PromptThread(kernel.raw_input, prompt, on_answer)
+        read_line = kernel.getpass if request.hidden else kernel.raw_input
+        thread = PromptThread(read_line, request.prompt, on_answer)
         thread.start()
         return thread.withdraw
 

@@ -15,7 +15,7 @@ class PromptThread(threading.Thread):
     """Prompts the user, and passes on the answer.
 
     Args:
-        read_line: The kernel's `raw_input`, which runs Python code at least every 10 ms.
+        read_line: The kernel's `raw_input` or `getpass`, which runs Python code at least every 10 ms.
         prompt: The prompt.
         on_answer: Called on this thread with the line; `None` if there is no input.
     """

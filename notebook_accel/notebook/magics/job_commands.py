@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
+from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.recorded.job_summary import JobSummary
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
@@ -18,6 +20,8 @@ from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+_MOST_COMPLETIONS = 20
 
 
 @click.command("jobs", cls=MagicCommand)
@@ -34,7 +38,8 @@ def list_jobs(last: int) -> Jobs | None:
 def complete_id(context: click.Context, param: click.Parameter, start: str) -> list[str]:
     """The IDs of jobs, for the Tab key."""
     del context, param
-    return [listed.id for listed in attach.jobs() if listed.id.startswith(start)]
+    every = (record.id for record in reversed(records.all_records()))
+    return list(itertools.islice((each for each in every if each.startswith(start)), _MOST_COMPLETIONS))
 
 
 job_argument = click.argument("job", required=False, metavar="[JOB]", shell_complete=complete_id)

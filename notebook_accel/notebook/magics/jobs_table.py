@@ -22,7 +22,7 @@ from notebook_accel.notebook.views.elements import element, table, text
 _INTERVAL = 1.0
 """Seconds between two updates of a table with buttons."""
 _COLUMNS = (
-    ("Job", "7em"),
+    ("Job", "9em"),
     ("Started", "11em"),
     ("Ran", "6em"),
     ("Ranks", "4em"),

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
-from notebook_accel.notebook import views
+from notebook_accel.notebook.views.reload.page_watch import PageWatch
+from notebook_accel.notebook.views.reload.page_widget import FILES, PageWidget
 
-_FILES = Path(views.__file__).parent / "browser"
 
-
-class JobsWidget(anywidget.AnyWidget):
+class JobsWidget(PageWidget):
     """Shows rows, and passes clicks on."""
 
-    _esm = (_FILES / "jobs.js").read_text(encoding="utf-8")
-    _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
+    _esm = (FILES / "jobs.js").read_text(encoding="utf-8")
     columns: traitlets.List[str] = traitlets.List().tag(sync=True)
     rows: traitlets.List[Mapping[str, Any]] = traitlets.List().tag(sync=True)
 
@@ -37,12 +33,15 @@ class JobsWidget(anywidget.AnyWidget):
             on_stop: Called with the ID of the job to stop, on the thread that handles the browser's messages.
             on_attach: Called with the ID of the job to show, on the same thread.
         """
-        super().__init__(columns=list(columns), rows=list(rows))
         self._handlers = {"stop": on_stop, "attach": on_attach}
-        self.on_msg(lambda _, content, buffers: self._on_message(content))
+        self._watch = PageWatch()
+        super().__init__(self._watch.received, columns=list(columns), rows=list(rows))
 
     def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Sends the rows if they have changed."""
+        """Sends the rows if they have changed, unless no page shows them any longer."""
+        if self._watch.is_gone or self.rows == rows:
+            return
+        self._watch.sent()
         self.rows = list(rows)
 
     def _on_message(self, message: Mapping[str, Any]) -> None:

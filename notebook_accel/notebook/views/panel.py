@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import anywidget
 import traitlets
 
-from notebook_accel.notebook.views.reload import control_channel
+from notebook_accel.notebook.views.reload.page_widget import FILES, PageWidget
 from notebook_accel.panel.charts.chart_details import Reply
 from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.panel_state import REQUESTS
 
-_FILES = Path(__file__).parent / "browser"
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
 
 
@@ -29,14 +25,11 @@ def known_panels() -> list[str]:
     return [name for panel in list(_panels) if panel.comm is not None for name in (panel.id, *panel.place["former"])]
 
 
-class Panel(anywidget.AnyWidget):
+class Panel(PageWidget):
     """Sends the state in full at first and whenever a browser requests it, and otherwise only changes."""
 
-    _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
-    _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
+    _esm = (FILES / "panel.js").read_text(encoding="utf-8")
     keyframe = traitlets.Dict().tag(sync=True)
-    place = traitlets.Dict().tag(sync=True)
-    """Where the panel belongs: its own `id`, the ids of `former` panels whose output it takes over, and the `cell`."""
     outputs: traitlets.List[Any] = traitlets.List().tag(sync=True)
     """What the ranks have written and displayed below the panel, for a page that could not receive it; set with
     `final`."""
@@ -48,8 +41,8 @@ class Panel(anywidget.AnyWidget):
         state: Mapping[str, Any],
         on_stop: Callable[[int], object],
         on_answer: Callable[[], object],
-        on_page: Callable[[str], object] | None = None,
-        on_request: Callable[[Mapping[str, Any]], object] | None = None,
+        on_page: Callable[[str, str], object] = lambda what, page: None,
+        on_request: Callable[[Mapping[str, Any]], object] = lambda message: None,
         former: Sequence[str] = (),
         cell: str = "",
     ):
@@ -59,8 +52,7 @@ class Panel(anywidget.AnyWidget):
             state: The state to draw, ready for JSON.
             on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
             on_answer: Called on the same thread after any message from the browser.
-            on_page: Called with `seen`, `left`, `stored`, or `opened`: the page shows the panel, is being closed or
-                reloaded, or has stored `final` in the notebook, or a further page was opened that lacks the panel.
+            on_page: As for `PageWidget`; also called with `stored` once a page has stored `final` in the notebook.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
@@ -71,22 +63,10 @@ class Panel(anywidget.AnyWidget):
         """
         self._state = state
         self._seq = 0
-        self._on_stop, self._on_answer, self._on_page = on_stop, on_answer, on_page or (lambda what: None)
-        self._on_request = on_request or (lambda message: None)
+        self._on_stop, self._on_answer, self._on_request = on_stop, on_answer, on_request
         self._keyframe_requested = False
-        self.id = uuid.uuid4().hex
-        control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
-        place = {"id": self.id, "former": list(former), "cell": cell}
-        super().__init__(model_id=self.id, keyframe={"seq": 0, "state": state}, place=place)
+        super().__init__(on_page, former, cell, keyframe={"seq": 0, "state": state})
         _panels.add(self)
-        if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
-            self.comm._reply_subshell_for = lambda data, default: default
-
-    def open(self) -> None:
-        """Opens the widget in the browser, whose answer another thread may handle at once."""
-        self.on_msg(lambda _, content, buffers: self._on_message(content))
-        super().open()
 
     def update(self, state: Mapping[str, Any]) -> int:
         """Sends the changes; returns their size in bytes."""
@@ -122,16 +102,6 @@ class Panel(anywidget.AnyWidget):
         """Whether a browser is waiting for the full state."""
         return self._keyframe_requested
 
-    def receive(self, content: Mapping[str, Any]) -> None:
-        """Handles a message that came on the control channel, on that channel's thread."""
-        if content.get("cmd") == "opened":
-            self._on_page("opened")
-            return
-        if content.get("cmd") == "ready":
-            self.send({"control": True})
-        self._on_page("seen")
-        self._on_message(content)
-
     def _on_message(self, message: Mapping[str, Any]) -> None:
         cmd = message.get("cmd")
         if cmd == "stop":
@@ -141,8 +111,8 @@ class Panel(anywidget.AnyWidget):
         elif cmd == "ready":
             self._keyframe_requested = True  # another thread may be about to send
             self.send({"ack": 0})
-        elif cmd in ("left", "stored"):
-            self._on_page(cmd)
+        elif cmd == "stored":
+            self._on_page(cmd, "")
         elif cmd in REQUESTS:
             self._on_request(message)
         self._on_answer()

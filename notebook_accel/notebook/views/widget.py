@@ -152,15 +152,11 @@ class WidgetView:
     def _answered(self) -> None:
         widget_support.current.answered(self)
 
-    def _on_page(self, what: str) -> None:
+    def _on_page(self, what: str, page: str) -> None:
         if what == "stored":
             ended_panels.current.release(self._panel)
-        elif what == "left":
-            self._watch.left()
-        elif what == "opened":
-            self._watch.opened()
         else:
-            self._watch.received()
+            self._watch.received(what, page)
 
     def _request(self, message: Mapping[str, Any]) -> None:
         self._maker.request(message)

@@ -231,8 +231,8 @@ class Shown(frontend.Terminal):
     def write(self, stream: str, text: str) -> None:
         self.text += text
 
-    def request_input(self, said: str, prompt: str) -> str | None:
-        self.text += prompt
+    def request_input(self, request: InputRequested) -> str | None:
+        self.text += request.prompt
         return "yes"
 
 

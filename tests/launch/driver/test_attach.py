@@ -66,8 +66,8 @@ def test_a_job_whose_journal_is_damaged_is_named(tmp_path: Path, monkeypatch: py
     job = notebook_launcher(len, ("four",), num_processes=1, in_process=True, block=False)
     assert job.result(60) == [4]
     damaged = records.find(job.id, "").path
-    copied = damaged.with_name(damaged.name.replace(job.id, "ffffff"))
+    copied = damaged.with_name(damaged.name.replace(job.id, "ffffffffffff"))
     shutil.copytree(damaged, copied)
     (copied / "journal.jsonl").write_bytes(b"{")
-    with pytest.raises(JobLostError, match="job ffffff can't be read: its journal has no valid first line"):
-        attach("ffffff")
+    with pytest.raises(JobLostError, match="job ffffffffffff can't be read: its journal has no valid first line"):
+        attach("ffffffffffff")

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import AttemptStarted, Phase, PhaseChanged
+from notebook_accel.events import AttemptStarted, Line, Phase, PhaseChanged
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -27,6 +27,7 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython import magic_commands
+from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.magics.command import command
 from notebook_accel.owner import Owner
 
@@ -235,14 +236,28 @@ def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pyte
     monkeypatch.setattr(writing, "WRITE_SHARE", 1e9)
     job = Job("train", 0, 2)
     journal = Journal(job)
-    journal.open()
+    journal.open().reports.mkdir()  # not read: a list that is redrawn each second must not read what ranks report
     job.apply(None, AttemptStarted(0))
     for phase, listed in ((Phase.RUNNING, "running"), (Phase.PAUSED, "paused"), (Phase.RUNNING, "running")):
         for rank in range(2):
             job.apply(rank, PhaseChanged(phase))
+            job.apply(rank, Line("stdout", '"paused"'))
         journal.refresh()
         assert repr(jobs()).endswith(f"train()  {listed}")
     job.finish(Status.DONE)
+
+
+def test_the_ids_of_jobs_are_completed_without_reading_the_jobs(state: Path) -> None:
+    made = [recorded(at=number).id for number in range(3)]
+    for record in records.all_records():
+        record.journal.unlink()
+    shell: Any = None
+    assert accelerate.complete("%accelerate", shell, ["attach"], "") == made[::-1]
+    assert accelerate.complete("%accelerate", shell, ["attach"], made[1][:8]) == [made[1]]
+
+
+def test_no_two_jobs_have_the_same_id() -> None:
+    assert len({Job("train", 0, 2).id for _ in range(20_000)}) == 20_000
 
 
 def test_no_jobs_are_an_empty_list(state: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from notebook_accel.events import Bar, Hello, Metrics, Phase, PhaseChanged, Returned
+from notebook_accel.events import Bar, Hello, InputRequested, Metrics, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.show import terminal
+from notebook_accel.launch.show import front_end, terminal
 
 SCRIPT = """
 from tqdm import tqdm
@@ -155,3 +155,11 @@ def test_rich_is_imported_for_a_terminal_only(tmp_path: Path) -> None:
     script.write_text(SCRIPT.replace('    print("after", flush=True)', "    import sys; print('rich' in sys.modules)"))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_password_is_read_without_showing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: f"hidden after {prompt}")
+    monkeypatch.setattr("builtins.input", lambda prompt: f"shown after {prompt}")
+    for hidden, found in ((True, "hidden after key? "), (False, "shown after key? ")):
+        assert front_end.Terminal().request_input(InputRequested("", "key? ", hidden)) == found

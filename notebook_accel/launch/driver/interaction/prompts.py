@@ -1,4 +1,4 @@
-"""Prompts the user for the ranks that wait in `input()` or in a debugger, one rank after the other.
+"""Prompts the user for the ranks that wait in `input()`, in `getpass()`, or in a debugger, one rank after the other.
 
 A front end may prompt on a thread of its own, as a notebook does, so that the call continues and its view is drawn. A
 terminal prompts on the thread that runs the call.
@@ -93,9 +93,7 @@ class Prompts:
         prompt = self._current = self._waiting.popleft()
         self._counted_at = time.monotonic()
         try:
-            prompt.withdraw = front_end.current.open_prompt(
-                prompt.request.output, prompt.request.prompt, partial(self._take_answer, prompt)
-            )
+            prompt.withdraw = front_end.current.open_prompt(prompt.request, partial(self._take_answer, prompt))
         except KeyboardInterrupt:
             self._requests.submit(StopReason.INTERRUPT)
             self._take_answer(prompt, None)

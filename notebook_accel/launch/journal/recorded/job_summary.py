@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.events import Phase
+from notebook_accel.events import AttemptStarted, Exited, Failed, Hello, JobStarted, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading
+from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.records import Record
+
+_PAUSED = f'"{Phase.PAUSED.value}"'.encode()
+_OF_PHASES = (JobStarted, AttemptStarted, Hello, PhaseChanged, Failed, Returned, Exited)
+"""The events that the phases of ranks follow from."""
+_HAS_PHASE = re.compile(rb'\{(?:"rank":\d+,)?"kind":"(?:%s)"' % b"|".join(each.kind.encode() for each in _OF_PHASES))
+"""The beginning of a line of the journal with such an event."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +82,18 @@ def summarize(record: Record) -> JobSummary:
 
 
 def _is_paused(record: Record) -> bool:
-    """Reads the whole journal, but its events only where it says that ranks were paused at some time.
+    """Folds the events that the ranks' phases follow from, and those only if a rank was paused at some time.
 
     Raises:
-        JobLostError: It can't be read.
+        JobLostError: The journal can't be read.
     """
     try:
-        lines = record.journal.read_bytes()
+        journal = record.journal.read_bytes()
     except OSError as error:
         raise JobLostError(f"its journal can't be read: {error}") from error
-    return f'"{Phase.PAUSED.value}"'.encode() in lines and reading.replay(record).is_paused
+    job = reading.empty_job()
+    for line in journal.splitlines() if _PAUSED in journal else ():
+        found = decode(line) if _HAS_PHASE.match(line) else None
+        if found is not None and (found[0] is None or 0 <= found[0] < len(job.ranks)):
+            job.apply(*found)
+    return job.is_paused

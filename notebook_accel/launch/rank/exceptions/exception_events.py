@@ -18,6 +18,7 @@ from typing import Any
 from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned, training_step
 from notebook_accel.launch.rank.exceptions.loader_errors import with_workers_own
+from notebook_accel.launch.rank.exceptions.parsed_arguments import with_own_arguments
 from notebook_accel.launch.rank.exceptions.refused_threads import with_limit
 from notebook_accel.launch.rank.exceptions.unsent_names import with_notebook
 from notebook_accel.launch.rank.out_of_memory.examine import examine
@@ -115,22 +116,24 @@ def _chain(error: BaseException) -> list[Raised]:
     return first + last
 
 
+_EXPLANATIONS = (with_workers_own, with_limit, with_own_arguments, with_notebook)
+"""Each replaces what it knows a better text for."""
+
+
 def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
-    return [
-        with_notebook(
-            with_limit(
-                with_workers_own(
-                    Raised(
-                        shortened(type(error).__qualname__, _MOST_LINE),
-                        shortened(_text(error), _MOST_TEXT),
-                        _frames(_own(error, "__traceback__")),
-                        link,
-                    )
-                )
-            )
-        )
-        for error, link in links
-    ]
+    return [_to_event(error, link) for error, link in links]
+
+
+def _to_event(error: BaseException, link: str) -> Raised:
+    raised = Raised(
+        shortened(type(error).__qualname__, _MOST_LINE),
+        shortened(_text(error), _MOST_TEXT),
+        _frames(_own(error, "__traceback__")),
+        link,
+    )
+    for explain in _EXPLANATIONS:
+        raised = explain(raised)
+    return raised
 
 
 def _is_a(error: object, kind: type[BaseException]) -> bool:

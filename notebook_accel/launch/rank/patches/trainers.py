@@ -1,13 +1,18 @@
-"""Patches training frameworks: the metrics that they log become events, and bars without a description get one."""
+"""Patches training frameworks.
+
+The metrics that they log become events, bars without a description get one, and Lightning starts no ranks on a rank.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from notebook_accel import events
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Metrics
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
@@ -15,11 +20,14 @@ from notebook_accel.launch.wire.mirrored.on_import import when_imported
 def install() -> None:
     """Patches each framework once it is imported."""
     lightning = ("lightning.pytorch", "pytorch_lightning")
+    fabric = ("lightning.fabric", "lightning_fabric")
     connector = "trainer.connectors.logger_connector.logger_connector"
+    launcher = "strategies.launchers.multiprocessing"
     when_imported(
         {
             "transformers.trainer_callback": _patch_transformers,
             **{f"{root}.{connector}": _patch_lightning for root in lightning},
+            **{f"{root}.{launcher}": _refuse_to_launch for root in (*lightning, *fabric)},
         }
     )
 
@@ -36,6 +44,21 @@ def _patch_transformers(module: Any) -> None:
 def _patch_lightning(module: Any) -> None:
     connector = module._LoggerConnector
     connector.log_metrics = _emit_metrics(connector.log_metrics, _lightning_log)
+
+
+def _refuse_to_launch(module: Any) -> None:
+    """Makes the strategies fail that fork or spawn ranks: those would wait for each other without end."""
+    module._MultiProcessingLauncher.launch = _launch
+
+
+def _launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    del self, args, kwargs
+    ranks, here = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    nodes = f", num_nodes={ranks // here}" if ranks > here else ""
+    raise ConfigurationError(
+        "Lightning's strategies 'ddp_notebook', 'ddp_fork', and 'ddp_spawn' start processes of their own, but this "
+        f'code runs on {ranks} rank{"s" if ranks > 1 else ""} already: write strategy="ddp", devices={here}{nodes}'
+    )
 
 
 def _trainer_log(

@@ -19,10 +19,10 @@ _EVERY = "*"
 
 
 class Receiver(Protocol):
-    """A panel."""
+    """A panel, or the table of jobs."""
 
-    def receive(self, content: Mapping[str, Any]) -> None:
-        """Handles a message, on the thread of the control channel."""
+    def receive(self, page: str, content: Mapping[str, Any]) -> None:
+        """Handles a message of a page, on the thread of the control channel."""
 
 
 _receivers: weakref.WeakValueDictionary[str, Receiver] = weakref.WeakValueDictionary()
@@ -51,7 +51,7 @@ class _Handler:
         message = parent["content"].get(_FIELD)
         if message is not None:
             for receiver in _addressed(message["panel"]):
-                receiver.receive(message["content"])
+                receiver.receive(str(parent["header"].get("session", "")), message["content"])
         return self._own(stream, ident, parent)
 
 

@@ -1,4 +1,4 @@
-"""Decides whether a page still shows a panel, and when the kernel should open the panel again for a reloaded page."""
+"""Decides whether a page still shows a widget, and when the kernel should open it again for a reloaded page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ _PING_AFTER = 4.0
 """Seconds without a change after which a message is sent only to have the page answer."""
 _SILENCE = 12.0
 """Seconds without an answer after which a page counts as gone. A page that is there answers at least every 3 s."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two attempts to reach a page: few while one may be loading, more for a user who returns later."""
+_FIRST_PAUSE = 1.0
+"""Seconds until the first attempt to reach a page. Each further pause is twice as long: Jupyter's server stores what is
+sent until a page returns, which may be the next morning."""
 
 
 class PageWatch:
-    """What is known of the page that shows a panel. Nothing is expected of one that has never sent a message."""
+    """What is known of the pages that show a widget. Nothing is expected of one that has never sent a message."""
 
     def __init__(self) -> None:
         self._has_heard = False
-        self._has_left = False
+        self._pages: set[str] = set()
         self._is_missing = False
         self._sent_at = 0.0
         self._unanswered_since: float | None = None
@@ -25,30 +26,28 @@ class PageWatch:
         self._due: float | None = None
 
     def sent(self) -> None:
-        """Records a message to the page."""
+        """Records a message to the pages."""
         self._sent_at = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = self._sent_at
 
-    def received(self) -> None:
-        """Records a message from the page, received although the kernel may have been busy."""
-        self._has_heard, self._has_left = True, False
-        self._unanswered_since = None
-
-    def left(self) -> None:
-        """Records that the page says it is being closed or reloaded."""
-        self._has_left = True
-
-    def opened(self) -> None:
-        """Records that a page was opened while the kernel was busy, and so lacks the panel. Others may show it."""
-        self._is_missing = True
+    def received(self, what: str, page: str) -> None:
+        """Records a message from a page, received although the kernel may have been busy; see `PageWidget`."""
+        if what == "opened":
+            self._is_missing = True
+        elif what == "left":
+            self._pages.discard(page)
+        else:
+            self._has_heard = True
+            self._pages.add(page)
+            self._unanswered_since = None
 
     @property
     def is_gone(self) -> bool:
-        """Whether a page was there and no longer is."""
+        """Whether a page was there and none is any longer."""
         since = self._unanswered_since
         is_silent = since is not None and time.monotonic() - since > _SILENCE
-        return self._has_heard and (self._has_left or is_silent)
+        return self._has_heard and (not self._pages or is_silent)
 
     def ping_is_due(self) -> bool:
         """Whether to send a message without a change, since a page that receives nothing sends nothing."""
@@ -70,6 +69,6 @@ class PageWatch:
             self._due = now + self._pause
         if now < self._due:
             return False
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._pause *= 2
         self._due = now + self._pause
         return True

@@ -22,10 +22,10 @@ class Notebook(front_end.Terminal):
         self.withdrawn: list[str] = []
         self.answer: Callable[[str | None], object] = lambda line: None
 
-    def open_prompt(self, text: str, prompt: str, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
-        self.prompts.append(prompt)
+    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+        self.prompts.append(request.prompt)
         self.answer = on_answer
-        return lambda: self.withdrawn.append(prompt)
+        return lambda: self.withdrawn.append(request.prompt)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_an_interrupt_in_a_terminal_stops_the_call_and_refuses_the_prompt(
     monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     class Interrupted(front_end.Terminal):
-        def request_input(self, text: str, prompt: str) -> str | None:
+        def request_input(self, request: InputRequested) -> str | None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(front_end, "current", Interrupted())

@@ -30,23 +30,23 @@ def test_nothing_is_expected_of_a_page_that_never_says_anything_while_the_kernel
 
 def test_a_page_that_answers_is_there_and_one_that_stops_is_gone(clock: Clock) -> None:
     watch = PageWatch()
-    watch.received()
+    watch.received("seen", "a")
     for _ in range(10):
         clock.now += 10
         watch.sent()
         watch.sent()
         assert not watch.is_gone
-        watch.received()
+        watch.received("seen", "a")
     watch.sent()
     clock.now += 13
     assert watch.is_gone
-    watch.received()
+    watch.received("seen", "a")
     assert not watch.is_gone
 
 
 def test_a_kernel_that_has_sent_nothing_for_long_does_not_take_the_page_for_gone(clock: Clock) -> None:
     watch = PageWatch()
-    watch.received()
+    watch.received("seen", "a")
     clock.now += 1000
     assert not watch.is_gone
     assert watch.ping_is_due()
@@ -54,19 +54,42 @@ def test_a_kernel_that_has_sent_nothing_for_long_does_not_take_the_page_for_gone
     assert not watch.ping_is_due()
 
 
+def test_a_page_that_leaves_takes_no_panel_from_one_that_stays(clock: Clock) -> None:
+    watch = PageWatch()
+    for page in "ab":
+        watch.received("seen", page)
+    watch.received("left", "a")
+    clock.now += 100
+    assert not watch.is_gone
+    assert not watch.reopening_is_due()
+    watch.received("left", "b")
+    assert watch.is_gone
+
+
+def test_a_night_without_a_page_makes_few_panels(clock: Clock) -> None:
+    watch = PageWatch()
+    watch.received("seen", "a")
+    watch.sent()
+    opened = 0
+    for _ in range(12 * 3600):
+        opened += watch.reopening_is_due()
+        clock.now += 1
+    assert 0 < opened < 20
+
+
 def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(clock: Clock) -> None:
     watch = PageWatch()
-    watch.received()
-    watch.left()
+    watch.received("seen", "a")
+    watch.received("left", "a")
     opened = []
     for second in range(130):
         if watch.reopening_is_due():
             opened.append(second)
         clock.now += 1
-    assert opened == [1, 3, 7, 15, 31, 61, 91, 121]
-    watch.received()
+    assert opened == [1, 3, 7, 15, 31, 63, 127]
+    watch.received("seen", "a")
     assert not watch.reopening_is_due()
-    watch.left()
+    watch.received("left", "a")
     assert [watch.reopening_is_due(), setattr(clock, "now", clock.now + 1), watch.reopening_is_due()] == [
         False,
         None,
@@ -76,8 +99,8 @@ def test_the_panel_is_opened_again_at_growing_intervals_until_a_page_is_there(cl
 
 def test_the_panel_is_opened_once_for_a_page_that_lacks_it_beside_one_that_shows_it(clock: Clock) -> None:
     watch = PageWatch()
-    watch.received()
-    watch.opened()
+    watch.received("seen", "a")
+    watch.received("opened", "b")
     assert not watch.is_gone
     assert watch.reopening_is_due()
     clock.now += 100
@@ -86,10 +109,10 @@ def test_the_panel_is_opened_once_for_a_page_that_lacks_it_beside_one_that_shows
 
 def test_the_panel_is_opened_at_once_for_a_page_that_has_returned(clock: Clock) -> None:
     watch = PageWatch()
-    watch.received()
-    watch.left()
+    watch.received("seen", "a")
+    watch.received("left", "a")
     assert not watch.reopening_is_due()
-    watch.opened()
+    watch.received("opened", "b")
     assert watch.reopening_is_due()
     assert not watch.reopening_is_due()  # which begins the pause
     clock.now += 1
