@@ -1,0 +1,86 @@
+"""Compares what ranks return with what one device gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.train.equivalence import reference
+from tests.train.equivalence.program import OURS, Program
+from tests.train.equivalence.ranks import Hang, Outcome, Pool, load
+
+TOLERANCE = 1e-9
+EQUAL, REFUSED, WARNED = "equal", "refused", "warned"
+DIFFERENT, FAILED, HUNG = "different", "failed", "hung"
+GOOD = (EQUAL, REFUSED, WARNED)
+_REFUSALS = {"NotebookAccelError", "NotImplementedError", "ValueError"}
+"""What a library raises to say why it does not do something."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a program has ended, and why."""
+
+    kind: str
+    reason: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the numbers are right, or somebody has said why not."""
+        return self.kind in GOOD
+
+
+def judge(pool: Pool, program: Program, library: str = OURS) -> Verdict:
+    """Runs a program on its ranks, and compares."""
+    source = program.script(library)
+    try:
+        outcomes = pool.run(program.ranks, source)
+    except Hang as hang:
+        return Verdict(HUNG, str(hang))
+    if failed := [each for each in outcomes if each.error]:
+        return _failure(failed, library)
+    results = [each.result for each in outcomes]
+    try:
+        wanted = reference.expected(program, load(source), [each["seen"] for each in results])
+        difference = next(_differences(results, wanted), "")
+    except reference.Illegal as illegal:
+        difference = str(illegal)
+    if not difference:
+        return Verdict(EQUAL)
+    warnings = sorted({text for each in outcomes for text in each.warnings})
+    return Verdict(WARNED, "\n".join(warnings)) if warnings else Verdict(DIFFERENT, difference)
+
+
+def _failure(failed: list[Outcome], library: str) -> Verdict:
+    refused = [each for each in failed if each.raised_by == library and _REFUSALS.intersection(each.error_types)]
+    if others := [each for each in failed if each not in refused]:
+        return Verdict(FAILED, others[0].error)
+    late = [each for each in refused if each.has_trained]
+    return (
+        Verdict(FAILED, f"refused only during the training:\n{late[0].error}")
+        if late
+        else Verdict(REFUSED, refused[0].message)
+    )
+
+
+def _differences(results: list[dict[str, Any]], wanted: reference.Expected) -> Iterator[str]:
+    for rank, found in enumerate(results):
+        if found["seen"] != wanted.seen[rank]:
+            yield f"rank {rank} has read {found['seen']}\ninstead of   {wanted.seen[rank]}"
+        if not _near(found["rates"], wanted.rates[rank]):
+            yield f"rank {rank} has the learning rates {found['rates']}\ninstead of {wanted.rates[rank]}"
+        if any(found["losses"]) and not _near(found["losses"], wanted.losses):
+            yield f"rank {rank} has gathered {found['losses']}\ninstead of {wanted.losses}"
+    if not _near(results[0]["weights"], wanted.weights):
+        yield f"the weights are {results[0]['weights']}\ninstead of {wanted.weights}"
+
+
+def _near(found: Any, wanted: Any) -> bool:
+    """Whether trees of numbers are the same."""
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(_near(found[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, (list, tuple)):
+        return len(found) == len(wanted) and all(map(_near, found, wanted))
+    return math.isclose(found, wanted, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
