@@ -6,11 +6,14 @@ import contextlib
 import logging
 import os
 import sys
+import time
 import traceback
 import types
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Client, Connection, Listener, wait
+from pathlib import Path
 from typing import Any
 
 from notebook_accel import notebook_launcher
@@ -18,8 +21,10 @@ from notebook_accel import notebook_launcher
 _KEY = b"programs"
 _MOST_PROGRAMS = 200
 """After so many, ranks are replaced: process groups and their threads add up."""
-_GRACE = 3.0
-"""Seconds in which the other ranks end, once one of them has failed."""
+_GLANCE = 0.5
+"""Seconds after which the ranks are looked at."""
+_STILL = 4.0
+"""Seconds after which ranks that wait will wait forever: nothing in a program sleeps."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,17 @@ class Group:
         self._job = notebook_launcher(
             serve, arguments, num_processes=size, device="cpu", env=environment, block=False, stall_after=None
         )
-        found = [listener.accept() for _ in range(size)]
+        self._connections: dict[int, Connection] = {}
+        self._processes: dict[int, int] = {}
+        for _ in range(size):
+            connection = listener.accept()
+            rank, process = connection.recv()
+            self._connections[rank], self._processes[rank] = connection, process
         listener.close()
-        self._connections: dict[int, Connection] = dict(sorted((each.recv(), each) for each in found))
+        self._connections = dict(sorted(self._connections.items()))
         self._done = 0
 
-    def run(self, source: str, arguments: dict[str, Any], seconds: float) -> list[Outcome]:
+    def run(self, source: str, arguments: tuple[Any, ...], seconds: float) -> list[Outcome]:
         """What became of a script, by rank; ranks that were still waiting for one that has failed have none.
 
         Raises:
@@ -79,13 +89,16 @@ class Group:
             connection.send((source, arguments))
         found: dict[int, Outcome] = {}
         left = dict(self._connections)
-        limit = seconds
-        while left and (ready := wait(left.values(), limit)):
-            for rank in [rank for rank, connection in left.items() if connection in ready]:
+        end = time.monotonic() + seconds
+        stillness = _Stillness()
+        while left and time.monotonic() < end:
+            for connection in wait(left.values(), _GLANCE):
+                rank = next(rank for rank in left if left[rank] is connection)
                 found[rank] = _received(left.pop(rank))
-                limit = _GRACE if found[rank].error else limit
+            if stillness.lasts([self._processes[rank] for rank in left]):
+                break
         if left and not any(each.error for each in found.values()):
-            raise Hang("\n".join(map(str, self._job.stacks().values())) if hasattr(self._job, "stacks") else "")
+            raise Hang(f"ranks {sorted(left)} still wait:\n{self._job.stacks()}")
         return [found.get(rank, Outcome()) for rank in self._connections]
 
     @property
@@ -102,6 +115,32 @@ class Group:
             self._job.wait()
 
 
+class _Stillness:
+    """Whether processes wait, rather than for a core: then, none of them has run for a while."""
+
+    def __init__(self) -> None:
+        self._before: list[str] = []
+        self._since = time.monotonic()
+
+    def lasts(self, processes: Sequence[int]) -> bool:
+        """Whether all of them have been waiting for some seconds."""
+        now = [_switches(process) for process in processes]
+        if now != self._before or not all(now):
+            self._before, self._since = now, time.monotonic()
+        return time.monotonic() - self._since > _STILL
+
+
+def _switches(process: int) -> str:
+    """How often the main thread has been given a core; nothing while it runs, waits for one, or has other processes."""
+    try:
+        lines = Path(f"/proc/{process}/task/{process}/status").read_text().splitlines()
+        children = Path(f"/proc/{process}/task/{process}/children").read_text()
+    except OSError:
+        return "gone"
+    is_waiting = any(line.startswith("State:\tS") for line in lines) and not children
+    return " ".join(line for line in lines if "ctxt_switches" in line) if is_waiting else ""
+
+
 def _received(connection: Connection) -> Outcome:
     try:
         outcome: Outcome = connection.recv()
@@ -116,15 +155,13 @@ class Pool:
     def __init__(self) -> None:
         self._groups: dict[int, Group] = {}
 
-    def run(
-        self, size: int, source: str, arguments: dict[str, Any] | None = None, seconds: float = 40
-    ) -> list[Outcome]:
+    def run(self, size: int, source: str, arguments: tuple[Any, ...] = (), seconds: float = 100) -> list[Outcome]:
         group = self._groups.get(size)
         if group is None:
             group = self._groups[size] = Group(size)
         keep = False
         try:
-            outcomes = group.run(source, arguments or {}, seconds)
+            outcomes = group.run(source, arguments, seconds)
             keep = not any(each.is_stuck for each in outcomes) and not group.is_worn
             keep = keep and len({each.operations for each in outcomes}) == 1
             return outcomes
@@ -147,7 +184,7 @@ def serve(address: str, folder: str) -> None:
     for descriptor in (1, 2):  # ranks that can't agree abort with many words
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     with Client(address, authkey=_KEY) as connection:
-        connection.send(int(os.environ["RANK"]))
+        connection.send((int(os.environ["RANK"]), os.getpid()))
         while True:
             try:
                 source, arguments = connection.recv()
@@ -167,7 +204,7 @@ class _Warnings(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def _outcome(source: str, arguments: dict[str, Any]) -> Outcome:
+def _outcome(source: str, arguments: tuple[Any, ...]) -> Outcome:
     from notebook_accel.train.ranks import rejoining
 
     handler = _Warnings()
@@ -185,10 +222,10 @@ def _outcome(source: str, arguments: dict[str, Any]) -> Outcome:
     return outcome
 
 
-def _attempt(source: str, arguments: dict[str, Any]) -> Outcome:
+def _attempt(source: str, arguments: tuple[Any, ...]) -> Outcome:
     _reset()
     try:
-        return Outcome(load(source)["train"](**arguments))
+        return Outcome(load(source)["train"](*arguments))
     except Exception as error:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         where = frames[-1].f_code.co_filename

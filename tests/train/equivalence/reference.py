@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tests.train.equivalence.program import Program
+from tests.train.equivalence.program import Program, resumption
 
 Batches = list[list[int]]
+Seen = Sequence[Sequence[Batches]]
+"""By rank and epoch, the batches that a training has read."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Round:
     """The batches that the ranks have at the same time: together, one batch of the single device."""
 
     parts: Batches
-    """By rank; empty where a rank has run out."""
+    """By share of the samples; empty where a rank has run out."""
     kept: int
     """How many of the samples are not there to fill the round."""
 
@@ -34,150 +36,244 @@ class Round:
 
 @dataclass
 class Expected:
-    """What each rank should return."""
+    """What the ranks of one training should return."""
 
+    ranks: int
     seen: list[list[Batches]] = field(default_factory=list)
     """By rank and epoch, the batches."""
-    rates: list[list[float]] = field(default_factory=list)
-    """By rank, the learning rate after each batch."""
+    rates: list[list[list[float]]] = field(default_factory=list)
+    """By rank, the learning rates after each batch."""
     losses: list[list[tuple[int, float]]] = field(default_factory=list)
     """By epoch, each sample once, with its error."""
-    weights: dict[str, Any] = field(default_factory=dict)
+    evaluations: list[list[tuple[int, float]]] = field(default_factory=list)
+    """The same for each evaluation."""
+    weights: list[dict[str, Any]] = field(default_factory=list)
+    """By model."""
+
+    def __post_init__(self) -> None:
+        self.seen = [[] for _ in range(self.ranks)]
+        self.rates = [[] for _ in range(self.ranks)]
+
+    def begin_epoch(self) -> None:
+        for each in self.seen:
+            each.append([])
+        self.losses.append([])
 
 
 class Illegal(Exception):
     """The ranks' order is not one that the documents allow."""
 
 
-def expected(program: Program, definitions: dict[str, Any], seen: Sequence[Sequence[Batches]]) -> Expected:
-    """What one device gives.
+def expected(program: Program, definitions: dict[str, Any], seen: Seen, resumed: Seen | None = None) -> list[Expected]:
+    """What one device gives: for the training, and for the one that continues from its checkpoint.
 
     Args:
         program: The program.
         definitions: Those of its script.
-        seen: By rank and epoch, the batches of the ranks.
+        seen: What the ranks have read.
+        resumed: What those have read that continue from a checkpoint.
 
     Raises:
         Illegal: The order of the samples is wrong.
     """
-    model = definitions["make_model"]()
-    optimizer = definitions["make_optimizer"](model)
-    loader = definitions["make_loader"]()
-    has_scheduler = "make_scheduler" in definitions
-    scheduler = definitions["make_scheduler"](optimizer, program.epochs * len(loader)) if has_scheduler else None
-    schedule = _Schedule(scheduler, 1 if program.split_batches else program.ranks)
-    data, ranks = loader.dataset, range(program.ranks)
-    found = Expected([[] for _ in ranks], [[] for _ in ranks])
-    count = 0
-    for epoch in range(program.epochs):
-        rounds = _rounds(program, _batches(program, loader, epoch, seen))
-        for rank in ranks:
-            found.seen[rank].append([each.parts[rank] for each in rounds if each.parts[rank]])
-        found.losses.append([])
-        for number, each in enumerate(rounds, 1):
-            count += 1
-            errors: list[float] = []
-            for part in filter(None, each.parts):
-                batch = [data[index] for index in part]
-                outputs = model(torch.stack([sample["inputs"] for sample in batch]))[:, 0]
-                wrong = (outputs - torch.stack([sample["target"] for sample in batch])).square()
-                (wrong.mean() / program.ranks / program.accumulation).backward()
-                errors += wrong.tolist()
-            found.losses[-1] += list(zip(each.samples, errors, strict=True))[: each.kept]
-            if count % program.accumulation == 0 or number == len(rounds):
-                _clip(program, model)
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
-            if number == len(rounds):
-                count = 0
-            for rank in ranks:
-                if each.parts[rank]:
-                    found.rates[rank].append(optimizer.param_groups[0]["lr"])
-    found.weights = {name: each.tolist() for name, each in model.state_dict().items()}
+    orders = _Orders(program, definitions["make_loader"](), seen)
+    found = [_train(program, definitions, orders, None)]
+    if resumed is not None:
+        first_epoch, _ = resumption(program)
+        orders = _Orders(program, definitions["make_loader"](), seen, first_epoch, resumed)
+        found.append(_train(program, definitions, orders, resumption(program)))
     return found
 
 
-class _Schedule:
-    """A schedule that was written for one rank: it takes a step for each rank that has a batch."""
-
-    def __init__(self, scheduler: Any, repeats: int) -> None:
-        self._scheduler = scheduler
-        self._left = getattr(scheduler, "total_steps", None) or 10**9
-        self._repeats = repeats
-
-    def step(self) -> None:
-        for _ in range(min(self._repeats, self._left) if self._scheduler else 0):
-            self._scheduler.step()
-            self._left -= 1
-
-
-def _clip(program: Program, model: nn.Module) -> None:
-    if program.clip == "norm":
-        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-    elif program.clip == "value":
-        nn.utils.clip_grad_value_(model.parameters(), 0.01)
-
-
-def _batches(program: Program, loader: Any, epoch: int, seen: Sequence[Sequence[Batches]]) -> Batches:
-    """The batches of an epoch of the loader that nobody has prepared."""
-    if program.order not in ("shuffled", "seedable"):
-        return [batch["index"].tolist() for batch in loader]
-    if program.order == "seedable":  # "depends only on the seed and the epoch"
-        generator = torch.Generator().manual_seed(5 + epoch)
-        order = torch.randperm(program.samples, generator=generator).tolist()
-    else:
-        order = _order(program, seen, epoch)
-    batches = [order[start : start + program.batch_size] for start in range(0, len(order), program.batch_size)]
-    return [each for each in batches if len(each) == program.batch_size or not program.drop_last]
-
-
-def _order(program: Program, seen: Sequence[Sequence[Batches]], epoch: int) -> list[int]:
-    """The order in which the ranks have read, filled up with what they have dropped."""
-    rounds = [chain(*parts) for parts in _transposed([rank[epoch] for rank in seen])]
-    order = list(chain(*rounds))[: program.samples]
-    if len(set(order)) < len(order):
-        raise Illegal(f"in epoch {epoch}, a shuffled order has a sample twice: {order}")
-    return order + [index for index in range(program.samples) if index not in order]
-
-
-def _transposed(by_rank: Sequence[Batches]) -> list[Batches]:
-    return [[rank[number] for rank in by_rank if number < len(rank)] for number in range(max(map(len, by_rank)))]
+def _train(program: Program, definitions: dict[str, Any], orders: _Orders, begin: tuple[int, int] | None) -> Expected:
+    """One training, of which the ranks report all, or what comes after a checkpoint."""
+    trainer = _Trainer(program, definitions)
+    found = Expected(program.ranks if begin is None else program.resuming_ranks)
+    reports = begin is None
+    sharing = program.sharing
+    for epoch in range(program.epochs):
+        batches = orders.batches(epoch)
+        rounds = _rounds(program, program.shares, batches)
+        again = _rounds(program, found.ranks // sharing, batches)
+        done = len(rounds)
+        if begin is not None and epoch == begin[0]:
+            done = program.saves[1] if begin[1] else 0  # type: ignore[index]
+        if begin is not None and epoch > begin[0]:
+            done = 0
+        plan = [(each, program.shares) for each in rounds[:done]]
+        if begin is not None and epoch >= begin[0]:
+            plan += [(each, found.ranks // sharing) for each in again[begin[1] if epoch == begin[0] else 0 :]]
+        if begin is not None and epoch == begin[0] and not done:
+            reports = True
+        if reports:
+            found.begin_epoch()
+        for number, (each, shares) in enumerate(plan, 1):
+            if not reports and begin is not None and epoch == begin[0] and number == done + 1:
+                reports = True
+                found.begin_epoch()
+            losses = trainer.step(each, shares, is_last=number == len(plan))
+            evaluation = trainer.evaluate() if program.evaluated and program.evaluates_within else None
+            if reports:
+                found.losses[-1] += losses
+                found.evaluations += [evaluation] if evaluation is not None else []
+                for rank in range(found.ranks):
+                    if part := each.parts[rank // sharing]:
+                        found.seen[rank][-1].append(part)
+                        found.rates[rank].append(trainer.rates)
+            if program.stops and trainer.batches == program.stops[1]:
+                break
+        if program.evaluated and not program.evaluates_within:
+            evaluation = trainer.evaluate()
+            found.evaluations += [evaluation] if reports else []
+    found.weights = [{name: each.tolist() for name, each in model.state_dict().items()} for model in trainer.models]
+    return found
 
 
-def _rounds(program: Program, batches: Batches) -> list[Round]:
+class _Trainer:
+    """The models on the single device."""
+
+    def __init__(self, program: Program, definitions: dict[str, Any]) -> None:
+        self.program = program
+        self.sample = definitions["sample"]
+        self.models = [definitions["make_model"](seed) for seed in range(program.models)]
+        self.optimizers = [definitions["make_optimizer"](model) for model in self.models]
+        self.scheduler = definitions["make_scheduler"](self.optimizers[0]) if program.scheduler else None
+        self.left = getattr(self.scheduler, "total_steps", None) or 10**9
+        self.batches = self.count = 0
+
+    @property
+    def rates(self) -> list[float]:
+        return [group["lr"] for group in self.optimizers[0].param_groups]
+
+    def step(self, batch: Round, shares: int, is_last: bool) -> list[tuple[int, float]]:
+        """Learns from a batch; returns the errors of the samples that are not there to fill it."""
+        program = self.program
+        self.batches += 1
+        self.count += 1
+        is_due = self.count % program.accumulation == 0 or is_last  # "the last batch always ends in a step"
+        if is_last:
+            self.count = 0  # "and restarts the count"
+        losses: list[float] = []
+        for number, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
+            for part in filter(None, batch.parts):
+                errors = self._errors(model, part)
+                (errors.mean() / shares / program.accumulation).backward()  # ranks' gradients are averaged
+                losses += errors.tolist() if not number else []
+            if is_due:
+                self._clip(model)
+                optimizer.step()
+                self._schedule(0 if number else 1 if program.split_batches else shares)
+                optimizer.zero_grad()
+        return list(zip(batch.samples, losses, strict=True))[: batch.kept]
+
+    def evaluate(self) -> list[tuple[int, float]]:
+        with torch.no_grad():
+            return list(enumerate(self._errors(self.models[0], range(self.program.evaluated)).tolist()))
+
+    def _errors(self, model: nn.Module, indices: Sequence[int]) -> torch.Tensor:
+        samples = [self.sample(index) for index in indices]
+        outputs = model(torch.stack([each["inputs"] for each in samples]))[:, 0]
+        return (outputs - torch.stack([each["target"] for each in samples])).square()
+
+    def _clip(self, model: nn.Module) -> None:
+        if self.program.clip == "norm":
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        elif self.program.clip == "value":
+            nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+    def _schedule(self, steps: int) -> None:
+        """A schedule was written for one rank: it takes a step for each rank that has a batch."""
+        for _ in range(min(steps, self.left) if self.scheduler else 0):
+            self.scheduler.step()
+            self.left -= 1
+
+
+class _Orders:
+    """The batches of each epoch, of the loader that nobody has prepared."""
+
+    def __init__(self, program: Program, loader: Any, seen: Seen, first_epoch: int = 0, resumed: Seen = ()) -> None:
+        self.program = program
+        self.loader = loader
+        self.seen = seen
+        self.resumed = {
+            first_epoch + number: [rank[number] for rank in resumed] for number in range(len((resumed or [[]])[0]))
+        }
+        self.first_epoch = first_epoch
+
+    def batches(self, epoch: int) -> Batches:
+        """Those of the next epoch."""
+        program = self.program
+        if program.order not in ("shuffled", "seedable"):
+            return [batch["index"].tolist() for batch in self.loader]
+        if program.order == "seedable":  # "depends only on the seed and the epoch"
+            generator = torch.Generator().manual_seed(5 + epoch)
+            order = torch.randperm(program.samples, generator=generator).tolist()
+        elif epoch > self.first_epoch and epoch in self.resumed and program.resuming_ranks != program.ranks:
+            order = self._order(epoch, self.resumed[epoch], program.resuming_ranks)  # "with different random numbers"
+        else:
+            order = self._order(epoch, [rank[epoch] for rank in self.seen], program.ranks)
+        batches = [order[start : start + program.batch_size] for start in range(0, len(order), program.batch_size)]
+        return [each for each in batches if len(each) == program.batch_size or not program.drop_last]
+
+    def _order(self, epoch: int, seen: Sequence[Batches], ranks: int) -> list[int]:
+        """The order in which the ranks have read, filled up with what they have dropped."""
+        count, shares = self.program.samples, seen[:: self.program.sharing]
+        rounds = [[rank[number] for rank in shares if number < len(rank)] for number in range(max(map(len, shares)))]
+        order = list(chain(*chain(*rounds)))[:count]
+        if len(set(order)) < len(order):
+            raise Illegal(f"in epoch {epoch}, a shuffled order has a sample twice: {order}")
+        return order + [index for index in range(count) if index not in order]
+
+
+def _rounds(program: Program, shares: int, batches: Batches) -> list[Round]:
     """Which rank has which samples: "each rank takes every Nth batch", or its part of each."""
-    ranks = program.ranks
-    if ranks == 1:
+    if shares == 1:
         return [Round([batch], len(batch)) for batch in batches]
-    per_round = 1 if program.split_batches else ranks
+    if program.is_ragged:
+        return _ragged(program, shares, batches)
+    per_round = 1 if program.split_batches else shares
     full = program.batch_size * per_round
     rounds, first = [], list(chain(*batches[:per_round]))
     for start in range(0, len(batches), per_round):
         taken = batches[start : start + per_round]
         samples = list(chain(*taken))
         if len(samples) == full:
-            size = full // ranks
-            rounds.append(Round(_cut(samples, [size] * ranks), full))
+            rounds.append(Round(_cut(samples, [full // shares] * shares), full))
         elif not program.drop_last:
-            rounds.append(_last(program, samples, taken, first, full))
+            rounds.append(_last(program, shares, samples, taken, first, full))
     return rounds
 
 
-def _last(program: Program, samples: list[int], taken: Batches, first: list[int], full: int) -> Round:
+def _ragged(program: Program, shares: int, batches: Batches) -> list[Round]:
+    """If the batch sampler has no `batch_size`, the last round is filled "with repeated batches"."""
+    rounds = []
+    for start in range(0, len(batches), shares):
+        taken = batches[start : start + shares]
+        kept = sum(map(len, taken))
+        if program.dispatches:  # rank 0 cuts the last round into equal parts
+            if start + shares >= len(batches) and (len(taken) < shares or len(set(map(len, taken))) > 1):
+                rounds.append(_last(program, shares, list(chain(*taken)), taken, list(chain(*batches[:shares])), 0))
+                break
+        elif program.even_batches:
+            taken += islice(cycle(batches[:shares]), shares - len(taken))
+        rounds.append(Round([*taken, *[[]] * (shares - len(taken))], kept))
+    return rounds
+
+
+def _last(program: Program, shares: int, samples: list[int], taken: Batches, first: list[int], full: int) -> Round:
     """The last round: "filled with repeated samples", unless batches need not be even."""
-    ranks, count = program.ranks, len(samples)
+    count = len(samples)
     if program.even_batches:
-        size = -(-count // ranks) if program.dispatch_batches else full // ranks  # rank 0 fills up only to equal parts
-        filled = [*samples, *islice(cycle(first), size * ranks - count)]
-        return Round(_cut(filled, [size] * ranks), count)
-    if program.dispatch_batches:
-        sizes = [count // ranks + (rank < count % ranks) for rank in range(ranks)]
+        size = -(-count // shares) if program.dispatches else full // shares  # rank 0 fills up only to equal parts
+        filled = [*samples, *islice(cycle(first), size * shares - count)]
+        return Round(_cut(filled, [size] * shares), count)
+    if program.dispatches:
+        sizes = [count // shares + (rank < count % shares) for rank in range(shares)]
     elif program.split_batches:
-        sizes = [full // ranks] * ranks
+        sizes = [full // shares] * shares
     else:
         sizes = [len(batch) for batch in taken]
-    return Round(_cut(samples, sizes + [0] * (ranks - len(sizes))), count)
+    return Round(_cut(samples, sizes + [0] * (shares - len(sizes))), count)
 
 
 def _cut(samples: list[int], sizes: Sequence[int]) -> Batches:

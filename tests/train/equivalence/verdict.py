@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tests.train.equivalence import reference
-from tests.train.equivalence.program import OURS, Program
+from tests.train.equivalence.program import OURS, Program, resumption
 from tests.train.equivalence.ranks import Hang, Outcome, Pool, load
 
 TOLERANCE = 1e-9
@@ -35,21 +36,29 @@ class Verdict:
 def judge(pool: Pool, program: Program, library: str = OURS) -> Verdict:
     """Runs a program on its ranks, and compares."""
     source = program.script(library)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [(program.ranks, (folder,) if program.saves else ())]
+        if program.saves:
+            runs.append((program.resuming_ranks, (folder, True, *resumption(program))))
+        outcomes: list[list[Outcome]] = []
+        for ranks, arguments in runs:
+            try:
+                outcomes.append(pool.run(ranks, source, arguments))
+            except Hang as hang:
+                return Verdict(HUNG, str(hang))
+            if failed := [each for each in outcomes[-1] if each.error]:
+                return _failure(failed, library)
+    results = [[each.result for each in run] for run in outcomes]
     try:
-        outcomes = pool.run(program.ranks, source)
-    except Hang as hang:
-        return Verdict(HUNG, str(hang))
-    if failed := [each for each in outcomes if each.error]:
-        return _failure(failed, library)
-    results = [each.result for each in outcomes]
-    try:
-        wanted = reference.expected(program, load(source), [each["seen"] for each in results])
-        difference = next(_differences(results, wanted), "")
+        seen = [[each["seen"] for each in run] for run in results]
+        wanted = reference.expected(program, load(source), *seen)
+        differences = (each for run in zip(results, wanted, strict=True) for each in _differences(*run))
+        difference = next(differences, "")
     except reference.Illegal as illegal:
         difference = str(illegal)
     if not difference:
         return Verdict(EQUAL)
-    warnings = sorted({text for each in outcomes for text in each.warnings})
+    warnings = sorted({text for run in outcomes for each in run for text in each.warnings})
     return Verdict(WARNED, "\n".join(warnings)) if warnings else Verdict(DIFFERENT, difference)
 
 
@@ -73,6 +82,8 @@ def _differences(results: list[dict[str, Any]], wanted: reference.Expected) -> I
             yield f"rank {rank} has the learning rates {found['rates']}\ninstead of {wanted.rates[rank]}"
         if any(found["losses"]) and not _near(found["losses"], wanted.losses):
             yield f"rank {rank} has gathered {found['losses']}\ninstead of {wanted.losses}"
+        if not _near(found["evaluations"], wanted.evaluations):
+            yield f"rank {rank} has evaluated {found['evaluations']}\ninstead of {wanted.evaluations}"
     if not _near(results[0]["weights"], wanted.weights):
         yield f"the weights are {results[0]['weights']}\ninstead of {wanted.weights}"
 

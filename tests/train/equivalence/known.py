@@ -1,0 +1,29 @@
+"""Faults that are known, so that programs which show them are not drawn. The list should be empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.train.equivalence.program import Program
+
+
+def _runs_out(program: Program) -> bool:
+    """Whether some ranks have fewer batches than others."""
+    if program.even_batches or program.shares == 1:
+        return False
+    batches, left = divmod(program.samples, program.batch_size)
+    if program.split_batches or program.dispatches:
+        return 0 < left < program.batch_size or bool(batches % program.shares)
+    count = batches + bool(left and not program.drop_last)
+    return bool(count % program.shares) and not program.drop_last
+
+
+FAULTS: dict[str, Callable[[Program], bool]] = {
+    "a rank that has run out under join_uneven_inputs takes no more steps": _runs_out,
+}
+"""By what is wrong, whether a program would show it."""
+
+
+def is_spared(program: Program) -> bool:
+    """Whether a program would only show a fault that is known."""
+    return any(shows(program) for shows in FAULTS.values())
