@@ -63,7 +63,7 @@ def main() -> int:
         if not verdict.is_good:
             last.append((program, verdict))
             if options.count:
-                print(program, verdict.kind, sep="\n  ", flush=True)
+                print(f"{program}\n  {verdict.kind}: {verdict.reason[-1000:]}", flush=True)
             else:
                 raise Found
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from tests.train.equivalence import known
-from tests.train.equivalence.program import CLIPS, METRICS, OPTIMIZERS, ORDERS, SCHEDULERS, STRATEGIES, Program
+from tests.train.equivalence.program import (
+    CLIPS,
+    METRICS,
+    MODELS,
+    OPTIMIZERS,
+    ORDERS,
+    SCHEDULERS,
+    STRATEGIES,
+    Program,
+    rounds,
+)
 
 
 def programs() -> st.SearchStrategy[Program]:
@@ -30,20 +41,33 @@ def _programs(draw: st.DrawFn) -> Program:
     drop = draw(st.booleans())
     if chosen.get("order") == "own batches":
         split = drop = False
-    return Program(
+    samples = draw(st.integers(1, 23))
+    epochs = draw(st.integers(1, 3))
+    what = draw(st.sampled_from(["", "", "", "stops", "saves", "saves", "turns"])) if even else ""
+    if what == "stops":
+        chosen["stops"] = (draw(st.integers(0, ranks - 1)), draw(st.integers(1, 8)))
+    program = Program(
         ranks=ranks,
         strategy=strategy,
         data=data,
-        samples=draw(st.integers(1, 23)),
+        samples=samples,
         batch_size=size,
         drop_last=drop,
         workers=draw(st.sampled_from([0] * 15 + [1])),
         split_batches=split,
         even_batches=even,
         dispatch_batches=draw(st.sampled_from([None, False, True])),
-        epochs=draw(st.integers(1, 3)),
+        epochs=epochs,
         accumulation=draw(st.integers(1, 4)),
-        models=draw(st.sampled_from([1, 1, 1, 2])),
+        forces_last=draw(st.sampled_from([True, True, True, False])),
+        syncs_each=draw(st.sampled_from([False, False, False, True])),
+        nested=draw(st.sampled_from([False] * 5 + [True])),
+        local_steps=draw(st.sampled_from([0] * 7 + [1, 2, 3])) if strategy == "ddp" else 0,
+        precision=draw(st.sampled_from(["no"] * 7 + ["bf16"])),
+        model=draw(st.sampled_from(["plain", *MODELS])) if "tensor" not in strategy else "plain",
+        schedules=draw(st.sampled_from(["steps", "steps", "epochs", "alone"])),
+        reduces=draw(st.sampled_from(["", "", "sum", "mean"])),
+        models=draw(st.sampled_from([1, 1, 1, 2])) if even else 1,
         optimizer=draw(st.sampled_from(list(OPTIMIZERS))),
         scheduler=draw(st.sampled_from(["", *SCHEDULERS])),
         clip=draw(st.sampled_from(["", *CLIPS])),
@@ -52,3 +76,20 @@ def _programs(draw: st.DrawFn) -> Program:
         evaluates_within=draw(st.sampled_from([False, False, True])),
         **chosen,
     )
+    if what == "turns" and not program.is_ragged:
+        return replace(program, turns=draw(st.integers(1, 9)))
+    if what == "saves" and not program.is_ragged and (total := rounds(program)):
+        return draw(_saving(program, total))
+    return program
+
+
+@st.composite
+def _saving(draw: st.DrawFn, program: Program, total: int) -> Program:
+    """The program, which saves after one of so many batches, and continues on other ranks."""
+    resuming = draw(st.sampled_from([program.ranks, program.ranks, *STRATEGIES[program.strategy].ranks]))
+    number = draw(st.integers(1, total))
+    if not program.split_batches and number * program.ranks % resuming:
+        number = total  # elsewhere, it would not be between two batches of those
+    saves = draw(st.integers(0, program.epochs - 1)), number
+    is_stateful = resuming == program.ranks and draw(st.sampled_from([False, False, True]))
+    return replace(program, saves=saves, resuming_ranks=resuming, is_stateful=is_stateful)

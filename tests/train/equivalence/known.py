@@ -18,8 +18,17 @@ def _runs_out(program: Program) -> bool:
     return bool(count % program.shares) and not program.drop_last
 
 
+def _reduces_shared(program: Program) -> bool:
+    return bool(program.reduces) and program.sharing > 1
+
+
 FAULTS: dict[str, Callable[[Program], bool]] = {
     "a rank that has run out under join_uneven_inputs takes no more steps": _runs_out,
+    "no_sync ends by switching synchronization on": lambda program: program.nested or program.local_steps > 0,
+    "clip_grad_value_ and clip_grad_norm_ fail under a plan for some layers": lambda program: (
+        bool(program.clip) and "tensor" in program.strategy
+    ),
+    "reduce counts samples that ranks share several times": _reduces_shared,
 }
 """By what is wrong, whether a program would show it."""
 

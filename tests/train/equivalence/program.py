@@ -30,14 +30,29 @@ class Program:
     dispatch_batches: bool | None = None
     epochs: int = 1
     accumulation: int = 1
+    forces_last: bool = True
+    """Whether the last batch of an epoch always ends in a step."""
+    syncs_each: bool = False
+    """Whether gradients are averaged after each batch, although they accumulate."""
+    nested: bool = False
+    """Whether a batch has two backward passes, of which the first is under `no_sync`."""
+    local_steps: int = 0
+    """After how many steps `LocalSGD` averages the weights; 0 without it."""
+    precision: str = "no"
+    model: str = "plain"
+    """A key of `MODELS`."""
     models: int = 1
     """How many models learn from each batch."""
     optimizer: str = "sgd"
     """A key of `OPTIMIZERS`."""
     scheduler: str = ""
     """A key of `SCHEDULERS`."""
+    schedules: str = "steps"
+    """When the scheduler steps: with `steps`, after `epochs`, or after each batch, `alone`."""
     clip: str = ""
     """A key of `CLIPS`."""
+    reduces: str = ""
+    """How the mean errors of the ranks are reduced, if they are."""
     metrics: str = "dict"
     """A key of `METRICS`."""
     evaluated: int = 0
@@ -50,6 +65,10 @@ class Program:
     """The epoch, and the batch in it after which a checkpoint is saved, from which another training continues."""
     resuming_ranks: int = 1
     """How many ranks that one has."""
+    is_stateful: bool = False
+    """Whether the loader itself continues where it was saved."""
+    turns: int = 0
+    """How many samples a second loader has, which trains the models in each epoch after the first one."""
 
     def __str__(self) -> str:
         changed = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
@@ -91,7 +110,7 @@ class Program:
 
     def script(self, library: str = OURS) -> str:
         """The source of a script that trains so, and whose `train()` returns what it has seen."""
-        parts = [_imports(self, library), _SAMPLE, _samples(self), *_samplers(self), _makers(self)]
+        parts = [_imports(self, library), _sample(self), _samples(self), *_samplers(self), _makers(self)]
         parts += [_train(self, library), _main(self, library)]
         return "\n\n\n".join("\n".join(part).strip("\n") for part in parts) + "\n"
 
@@ -106,6 +125,9 @@ class Kind:
     """What is imported for them."""
     ranks: tuple[int, ...] = (1, 2, 3, 4)
     sharing: int = 1
+    """How many of the ranks get the same samples."""
+    wear: int = 1
+    """How worn ranks are afterwards; see `Group.run`."""
 
 
 def _mesh(**sizes: int) -> Kind:
@@ -118,6 +140,7 @@ def _mesh(**sizes: int) -> Kind:
         ("ParallelismConfig", *["TorchTensorParallelConfig"] * splits),
         (4,),
         2 if splits else 1,
+        10,
     )
 
 
@@ -180,11 +203,6 @@ METRICS = {
 }
 """What is gathered, and how it is read."""
 
-_SAMPLE = [
-    "def sample(index):",
-    "    inputs = torch.sin((index + 1) * torch.arange(1, 5, dtype=torch.float64))",
-    '    return {"index": index, "inputs": inputs, "target": torch.cos(inputs.sum()) + 1}',
-]
 _MAP = """
 class Samples(Dataset):
     def __init__(self, count):
@@ -234,15 +252,27 @@ class Groups(Sampler):
     def __iter__(self):
         return iter(self.groups)
 """
-_MODEL = """
-def make_model(seed=0):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 1)).double()
-"""
+MODELS = {
+    "plain": [],
+    "frozen": ["model[0].bias.requires_grad = False"],
+    "tied": [
+        "model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))",
+        "model[2].weight = model[0].weight",
+    ],
+    "wide": ["model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3), nn.GELU(), nn.Linear(3, 1))"],
+}
+"""What is different from the plain model. The sizes of some can't be divided by the number of ranks."""
+
+
+_UTILS = ("DataLoaderConfiguration", "GradientAccumulationPlugin")
+"""What is imported from `utils`."""
 
 
 def _imports(program: Program, library: str) -> list[str]:
-    names = ["Accelerator", *["DataLoaderConfiguration"] * bool(_loading(program)), "notebook_launcher"]
+    names = ["Accelerator", *["DataLoaderConfiguration"] * bool(_loading(program))]
+    names += ["GradientAccumulationPlugin"] * any("Plugin" in each for each in _accumulating(program))
+    names += ["LocalSGD"] * bool(program.local_steps)
+    names += ["notebook_launcher"]
     others = list(STRATEGIES[program.strategy].names)
     lines = ["import tempfile", ""] if program.saves else []
     lines += ["import torch", "from torch import nn"]
@@ -250,13 +280,26 @@ def _imports(program: Program, library: str) -> list[str]:
         lines += ["from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel"]
     lines += ["from torch.utils.data import ("]
     lines += ["    BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler,", ")", ""]
-    lines += [f"from {library} import {', '.join(names)}"]
+    lines += [f"from {library} import {', '.join(name for name in names if name not in _UTILS)}"]
+    others += [name for name in names if name in _UTILS]
     return lines + [f"from {library}.utils import {', '.join(others)}"] * bool(others)
+
+
+def _sample(program: Program) -> list[str]:
+    return [
+        "def sample(index):",
+        f"    inputs = torch.sin((index + 1) * torch.arange(1, 5, dtype={_dtype(program)}))",
+        '    return {"index": index, "inputs": inputs, "target": torch.cos(inputs.sum()) + 1}',
+    ]
+
+
+def _dtype(program: Program) -> str:
+    return "torch.float64" if program.precision == "no" else "torch.float32"
 
 
 def _samples(program: Program) -> list[str]:
     text = _MAP if not program.is_stream else _STREAM + _LENGTH * (program.data == "sized stream")
-    if program.is_stream and program.evaluated:
+    if program.is_stream and (program.evaluated or program.turns):
         text += "\n" + _MAP
     return [text]
 
@@ -278,13 +321,19 @@ def _makers(program: Program) -> list[str]:
         "def make_loader():",
         f"    return DataLoader({', '.join(loader)})",
         "\n",
-        *_MODEL.strip("\n").splitlines(),
+        *_model(program),
     ]
     lines += ["\n", "def make_optimizer(model):", f"    return {OPTIMIZERS[program.optimizer]}"]
     if program.scheduler:
         lines += ["\n", f"def make_scheduler(optimizer, total_steps={program.total_steps}):"]
         lines += [f"    return {SCHEDULERS[program.scheduler]}"]
     return lines
+
+
+def _model(program: Program) -> list[str]:
+    lines = ["torch.manual_seed(seed)", "model = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 1))"]
+    lines += [*MODELS[program.model], f"return model.to({_dtype(program)})"]
+    return ["def make_model(seed=0):", *_indented(lines)]
 
 
 def _loading(program: Program) -> str:
@@ -296,6 +345,8 @@ def _loading(program: Program) -> str:
         options["even_batches"] = False
     if program.dispatch_batches is not None:
         options["dispatch_batches"] = program.dispatch_batches
+    if program.is_stateful:
+        options["use_stateful_dataloader"] = True
     if program.order == "seedable":
         options |= {"use_seedable_sampler": True, "data_seed": 5}
     return ", ".join(f"{name}={value}" for name, value in options.items())
@@ -303,7 +354,9 @@ def _loading(program: Program) -> str:
 
 def _train(program: Program, library: str) -> list[str]:
     options = ["cpu=True"] * (library == ACCELERATES)
-    options += [f"gradient_accumulation_steps={program.accumulation}"] * (program.accumulation > 1)
+    options += _accumulating(program)
+    options += [f'mixed_precision="{program.precision}"'] * (program.precision != "no")
+    options += ["step_scheduler_with_optimizer=False"] * (program.schedules == "alone")
     options += [f"dataloader_config=DataLoaderConfiguration({_loading(program)})"] * bool(_loading(program))
     options += [STRATEGIES[program.strategy].options] * bool(STRATEGIES[program.strategy].options)
     lines = [f"accelerator = Accelerator({', '.join(options)})"]
@@ -312,12 +365,14 @@ def _train(program: Program, library: str) -> list[str]:
         objects += [("scheduler", "make_scheduler(optimizer)")]
     if program.models > 1:
         objects += [("other", "make_model(1)"), ("others", "make_optimizer(other)")]
+    if program.turns:
+        objects += [("second", f"DataLoader(Samples({program.turns}), batch_size={program.batch_size})")]
     if program.evaluated:
         objects += [("evaluation", f"DataLoader(Samples({program.evaluated}), batch_size={program.batch_size})")]
     lines += [f"{name} = {value}" for name, value in objects]
     names = ", ".join(name for name, _ in objects)
     lines += [f"{names} = accelerator.prepare({names})"]
-    lines += ["seen, rates, losses, evaluations = [], [], [], []"]
+    lines += ["seen, rates, losses, evaluations, reduced = [], [], [], [], []"]
     if program.evaluated:
         lines += ["", "def evaluate():", *_indented(_evaluation()), ""]
     if program.saves:
@@ -330,11 +385,19 @@ def _train(program: Program, library: str) -> list[str]:
         lines += [f"state = accelerator.get_state_dict({name})"]
         lines += [f"{name}_weights = {{name: each.tolist() for name, each in state.items()}}"]
     weights = ", ".join(f"{name}_weights" for name in ["model", "other"][: program.models])
-    lines += [
-        f'return {{"seen": seen, "rates": rates, "losses": losses, "evaluations": evaluations, "weights": [{weights}]}}'
-    ]
+    found = ["seen", "rates", "losses", "evaluations", "reduced"]
+    lines += [f"return {{{', '.join(f'{name!r}: {name}' for name in found)}, 'weights': [{weights}]}}"]
     arguments = "folder, resumes=False, first_epoch=0, skipped=0" if program.saves else ""
     return [f"def train({arguments}):", *_indented(lines)]
+
+
+def _accumulating(program: Program) -> list[str]:
+    if program.forces_last and not program.syncs_each:
+        return [f"gradient_accumulation_steps={program.accumulation}"] * (program.accumulation > 1)
+    options = [f"num_steps={program.accumulation}"]
+    options += ["sync_with_dataloader=False"] * (not program.forces_last)
+    options += ["sync_each_batch=True"] * program.syncs_each
+    return [f"gradient_accumulation_plugin=GradientAccumulationPlugin({', '.join(options)})"]
 
 
 def _evaluation() -> list[str]:
@@ -353,14 +416,24 @@ def _evaluation() -> list[str]:
 
 def _epoch(program: Program) -> list[str]:
     lines = ["seen.append([])", "losses.append([])"]
-    if program.saves:
+    if program.saves and not program.is_stateful:
         lines += ["batches = loader", "if resumes and epoch == first_epoch and skipped:"]
         lines += ["    batches = accelerator.skip_first_batches(loader, skipped)"]
         loop = ["for batch in batches:", *_indented(_step(program))]
     else:
         loop = ["for batch in loader:", *_indented(_step(program))]
+    if program.turns:
+        loop = [
+            "for batches in (loader, second):",
+            *_indented([*lines, loop[0].replace("loader", "batches"), *loop[1:]]),
+        ]
+        lines = []
     if program.is_joined:
         loop = ["with accelerator.join_uneven_inputs([model]):", *_indented(loop)]
+    if program.local_steps:
+        loop = [f"with LocalSGD(accelerator, model, {program.local_steps}) as local:", *_indented(loop)]
+    if program.scheduler and program.schedules == "epochs":
+        loop += ["scheduler.step()"]
     return lines + loop + ["evaluate()"] * (program.evaluated > 0 and not program.evaluates_within)
 
 
@@ -368,13 +441,13 @@ def _step(program: Program) -> list[str]:
     lines = ['seen[-1].append(batch["index"].tolist())']
     inner = []
     for model, optimizer in [("model", "optimizer"), ("other", "others")][: program.models]:
-        error = "errors" if model == "model" else "other_errors"
-        inner += [f'{error} = ({model}(batch["inputs"])[:, 0] - batch["target"]).square()']
-        inner += [f"accelerator.backward({error}.mean())"]
+        inner += _backward(program, model, "errors" if model == "model" else "other_errors")
         if program.clip:
             inner += ["if accelerator.sync_gradients:", "    " + CLIPS[program.clip].format(model=model)]
-        inner += [f"{optimizer}.step()", *["scheduler.step()"] * (model == "model" and bool(program.scheduler))]
+        schedules = model == "model" and bool(program.scheduler) and program.schedules != "epochs"
+        inner += [f"{optimizer}.step()", *["scheduler.step()"] * schedules]
         inner += [f"{optimizer}.zero_grad()"]
+    inner += ["local.step()"] * bool(program.local_steps)
     models = ", ".join(["model", "other"][: program.models])
     lines += [f"with accelerator.accumulate({models}):", *_indented(inner)]
     lines += ['rates.append([group["lr"] for group in optimizer.param_groups])']
@@ -385,6 +458,8 @@ def _step(program: Program) -> list[str]:
             f"found = accelerator.gather_for_metrics({given})",
             f"losses[-1] += {read}",
         ]
+        if program.reduces:
+            lines += [f'reduced.append(accelerator.reduce(errors.mean(), "{program.reduces}").item())']
     lines += ["evaluate()"] * (program.evaluated > 0 and program.evaluates_within)
     if program.saves:
         epoch, number = program.saves
@@ -402,6 +477,19 @@ def _step(program: Program) -> list[str]:
     return lines
 
 
+def _backward(program: Program, model: str, errors: str) -> list[str]:
+    forward = [f'{errors} = ({model}(batch["inputs"])[:, 0] - batch["target"]).square()']
+    if not program.nested:
+        return [*forward, f"accelerator.backward({errors}.mean())"]
+    first = [*forward, f"accelerator.backward({errors}.mean() / 4)"]
+    return [
+        f"with accelerator.no_sync({model}):",
+        *_indented(first),
+        *forward,
+        f"accelerator.backward({errors}.mean() * 3 / 4)",
+    ]
+
+
 def _main(program: Program, library: str) -> list[str]:
     device = ', device="cpu"' if library == OURS else ""
     if not program.saves:
@@ -416,15 +504,18 @@ def _main(program: Program, library: str) -> list[str]:
     return ['if __name__ == "__main__":', *_indented(launches)]
 
 
+def rounds(program: Program) -> int:
+    """How many batches each rank has in an epoch."""
+    count = program.samples + (program.order == "weighted")
+    size = program.batch_size * (1 if program.split_batches else program.shares)
+    return count // size if program.drop_last else -(-count // size)
+
+
 def resumption(program: Program) -> tuple[int, int]:
     """The epoch in which a training continues, and the batches that it skips there."""
     assert program.saves
     epoch, done = program.saves
-    per_rank = 1 if program.split_batches else program.ranks
-    rounds = -(-program.samples // (program.batch_size * per_rank))
-    if program.drop_last:
-        rounds = program.samples // program.batch_size // per_rank
-    if done >= rounds:
+    if done >= rounds(program):
         return epoch + 1, 0
     return epoch, done if program.split_batches else done * program.ranks // program.resuming_ranks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -19,8 +20,8 @@ from typing import Any
 from notebook_accel import notebook_launcher
 
 _KEY = b"programs"
-_MOST_PROGRAMS = 200
-"""After so many, ranks are replaced: process groups and their threads add up."""
+_MOST_PROGRAMS = 50
+"""After so many, ranks are replaced: the process groups of meshes, and their threads, add up."""
 _GLANCE = 0.5
 """Seconds after which the ranks are looked at."""
 _STILL = 4.0
@@ -78,13 +79,19 @@ class Group:
         self._connections = dict(sorted(self._connections.items()))
         self._done = 0
 
-    def run(self, source: str, arguments: tuple[Any, ...], seconds: float) -> list[Outcome]:
+    def run(self, source: str, arguments: tuple[Any, ...], wear: int, seconds: float) -> list[Outcome]:
         """What became of a script, by rank; ranks that were still waiting for one that has failed have none.
 
+        Args:
+            source: The script.
+            arguments: Those of its `train`.
+            wear: After how many programs of another kind ranks would be as worn.
+            seconds: How long it may take.
+
         Raises:
-            Hang: It took longer.
+            Hang: The ranks wait for each other, or it took longer.
         """
-        self._done += 1
+        self._done += wear
         for connection in self._connections.values():
             connection.send((source, arguments))
         found: dict[int, Outcome] = {}
@@ -155,13 +162,16 @@ class Pool:
     def __init__(self) -> None:
         self._groups: dict[int, Group] = {}
 
-    def run(self, size: int, source: str, arguments: tuple[Any, ...] = (), seconds: float = 100) -> list[Outcome]:
+    def run(
+        self, size: int, source: str, arguments: tuple[Any, ...] = (), wear: int = 1, seconds: float = 100
+    ) -> list[Outcome]:
+        """As `Group.run`, on a group of this size."""
         group = self._groups.get(size)
         if group is None:
             group = self._groups[size] = Group(size)
         keep = False
         try:
-            outcomes = group.run(source, arguments, seconds)
+            outcomes = group.run(source, arguments, wear, seconds)
             keep = not any(each.is_stuck for each in outcomes) and not group.is_worn
             keep = keep and len({each.operations for each in outcomes}) == 1
             return outcomes
@@ -259,6 +269,8 @@ def _reset() -> None:
 
         theirs.AcceleratorState._reset_state(reset_partial_state=True)
         theirs.GradientState._reset_state()
+    sys.modules.pop("program", None)
+    gc.collect()
     if dist.is_initialized() and dist.get_world_size() == 1:
         dist.destroy_process_group()
     torch.manual_seed(1234)

@@ -6,7 +6,7 @@ The only thing taken from the ranks is an order that nobody has determined (`shu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, cycle, islice
 from typing import Any
 
@@ -47,6 +47,8 @@ class Expected:
     """By epoch, each sample once, with its error."""
     evaluations: list[list[tuple[int, float]]] = field(default_factory=list)
     """The same for each evaluation."""
+    reduced: list[float] = field(default_factory=list)
+    """After each batch, the mean errors of the ranks, reduced."""
     weights: list[dict[str, Any]] = field(default_factory=list)
     """By model."""
 
@@ -79,9 +81,9 @@ def expected(program: Program, definitions: dict[str, Any], seen: Seen, resumed:
     orders = _Orders(program, definitions["make_loader"](), seen)
     found = [_train(program, definitions, orders, None)]
     if resumed is not None:
-        first_epoch, _ = resumption(program)
-        orders = _Orders(program, definitions["make_loader"](), seen, first_epoch, resumed)
-        found.append(_train(program, definitions, orders, resumption(program)))
+        begin = resumption(program)
+        orders = _Orders(program, definitions["make_loader"](), seen, begin, resumed)
+        found.append(_train(program, definitions, orders, begin))
     return found
 
 
@@ -89,44 +91,52 @@ def _train(program: Program, definitions: dict[str, Any], orders: _Orders, begin
     """One training, of which the ranks report all, or what comes after a checkpoint."""
     trainer = _Trainer(program, definitions)
     found = Expected(program.ranks if begin is None else program.resuming_ranks)
-    reports = begin is None
-    sharing = program.sharing
     for epoch in range(program.epochs):
-        batches = orders.batches(epoch)
-        rounds = _rounds(program, program.shares, batches)
-        again = _rounds(program, found.ranks // sharing, batches)
-        done = len(rounds)
-        if begin is not None and epoch == begin[0]:
-            done = program.saves[1] if begin[1] else 0  # type: ignore[index]
-        if begin is not None and epoch > begin[0]:
-            done = 0
-        plan = [(each, program.shares) for each in rounds[:done]]
-        if begin is not None and epoch >= begin[0]:
-            plan += [(each, found.ranks // sharing) for each in again[begin[1] if epoch == begin[0] else 0 :]]
-        if begin is not None and epoch == begin[0] and not done:
-            reports = True
-        if reports:
-            found.begin_epoch()
-        for number, (each, shares) in enumerate(plan, 1):
-            if not reports and begin is not None and epoch == begin[0] and number == done + 1:
-                reports = True
+        for plan in _plans(program, orders, epoch, begin):
+            if begin is None or epoch >= begin[0]:
                 found.begin_epoch()
-            losses = trainer.step(each, shares, is_last=number == len(plan))
-            evaluation = trainer.evaluate() if program.evaluated and program.evaluates_within else None
-            if reports:
-                found.losses[-1] += losses
-                found.evaluations += [evaluation] if evaluation is not None else []
-                for rank in range(found.ranks):
-                    if part := each.parts[rank // sharing]:
-                        found.seen[rank][-1].append(part)
-                        found.rates[rank].append(trainer.rates)
-            if program.stops and trainer.batches == program.stops[1]:
-                break
+            for number, (each, is_reported) in enumerate(plan, 1):
+                losses, reduced = trainer.step(each, is_last=number == len(plan))
+                evaluation = trainer.evaluate() if program.evaluated and program.evaluates_within else None
+                if is_reported:
+                    found.losses[-1] += losses
+                    found.reduced += reduced
+                    found.evaluations += [evaluation] if evaluation is not None else []
+                    for rank in range(found.ranks):
+                        if part := each.parts[rank // program.sharing]:
+                            found.seen[rank][-1].append(part)
+                            found.rates[rank].append(trainer.rates)
+                if program.stops and trainer.batches == program.stops[1]:
+                    break
+        trainer.end_epoch()
         if program.evaluated and not program.evaluates_within:
             evaluation = trainer.evaluate()
-            found.evaluations += [evaluation] if reports else []
+            found.evaluations += [evaluation] if begin is None or epoch >= begin[0] else []
     found.weights = [{name: each.tolist() for name, each in model.state_dict().items()} for model in trainer.models]
     return found
+
+
+def _plans(
+    program: Program, orders: _Orders, epoch: int, begin: tuple[int, int] | None
+) -> list[list[tuple[Round, bool]]]:
+    """For each loader of an epoch, its rounds, and whether the ranks report them."""
+    batches = orders.batches(epoch)
+    rounds = _rounds(program, program.shares, batches)
+    if begin is not None:
+        assert program.saves
+        first_epoch, skipped = begin
+        done = len(rounds) if epoch < first_epoch else program.saves[1] if epoch == first_epoch and skipped else 0
+        left = _rounds(program, program.resuming_ranks // program.sharing, batches)
+        left = [] if epoch < first_epoch else left[skipped if epoch == first_epoch else 0 :]
+        return [[(each, False) for each in rounds[:done]] + [(each, True) for each in left]]
+    plans = [[(each, True) for each in rounds]]
+    if program.turns:
+        indices = list(range(program.turns))
+        size = program.batch_size
+        simple = replace(program, order="in order", data="map", samples=program.turns, drop_last=False)
+        second = [indices[start : start + size] for start in range(0, program.turns, size)]
+        plans.append([(each, True) for each in _rounds(simple, program.shares, second)])
+    return plans
 
 
 class _Trainer:
@@ -140,31 +150,44 @@ class _Trainer:
         self.scheduler = definitions["make_scheduler"](self.optimizers[0]) if program.scheduler else None
         self.left = getattr(self.scheduler, "total_steps", None) or 10**9
         self.batches = self.count = 0
+        self.is_due = True
 
     @property
     def rates(self) -> list[float]:
         return [group["lr"] for group in self.optimizers[0].param_groups]
 
-    def step(self, batch: Round, shares: int, is_last: bool) -> list[tuple[int, float]]:
-        """Learns from a batch; returns the errors of the samples that are not there to fill it."""
-        program = self.program
+    def step(self, batch: Round, is_last: bool) -> tuple[list[tuple[int, float]], list[float]]:
+        """Learns from a batch; returns the errors of the samples that are not there to fill it, and those reduced."""
+        program, shares = self.program, len(batch.parts)
         self.batches += 1
         self.count += 1
-        is_due = self.count % program.accumulation == 0 or is_last  # "the last batch always ends in a step"
+        # "The last batch always ends in a step", unless the plugin says otherwise, and restarts the count.
+        is_last = is_last and program.forces_last
+        self.is_due = self.count % program.accumulation == 0 or is_last
         if is_last:
-            self.count = 0  # "and restarts the count"
+            self.count = 0
         losses: list[float] = []
+        means: list[float] = []
         for number, (model, optimizer) in enumerate(zip(self.models, self.optimizers, strict=True)):
             for part in filter(None, batch.parts):
                 errors = self._errors(model, part)
                 (errors.mean() / shares / program.accumulation).backward()  # ranks' gradients are averaged
                 losses += errors.tolist() if not number else []
-            if is_due:
+                means += [errors.mean().item()] if not number else []
+            if self.is_due:
                 self._clip(model)
                 optimizer.step()
-                self._schedule(0 if number else 1 if program.split_batches else shares)
+            if not number and program.schedules != "epochs":
+                self._schedule(shares)
+            if self.is_due:
                 optimizer.zero_grad()
-        return list(zip(batch.samples, losses, strict=True))[: batch.kept]
+        reduced = {"": [], "sum": [sum(means)], "mean": [sum(means) / shares]}[program.reduces]
+        reduced = [] if program.is_joined else reduced
+        return list(zip(batch.samples, losses, strict=True))[: batch.kept], reduced
+
+    def end_epoch(self) -> None:
+        if self.program.schedules == "epochs":
+            self._schedule(self.program.shares)
 
     def evaluate(self) -> list[tuple[int, float]]:
         with torch.no_grad():
@@ -172,7 +195,9 @@ class _Trainer:
 
     def _errors(self, model: nn.Module, indices: Sequence[int]) -> torch.Tensor:
         samples = [self.sample(index) for index in indices]
-        outputs = model(torch.stack([each["inputs"] for each in samples]))[:, 0]
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.program.precision == "bf16"):
+            outputs = model(torch.stack([each["inputs"] for each in samples]))[:, 0]
+        outputs = outputs.to(samples[0]["inputs"].dtype)  # "outputs come back in float32"
         return (outputs - torch.stack([each["target"] for each in samples])).square()
 
     def _clip(self, model: nn.Module) -> None:
@@ -181,8 +206,11 @@ class _Trainer:
         elif self.program.clip == "value":
             nn.utils.clip_grad_value_(model.parameters(), 0.01)
 
-    def _schedule(self, steps: int) -> None:
-        """A schedule was written for one rank: it takes a step for each rank that has a batch."""
+    def _schedule(self, shares: int) -> None:
+        """A schedule was written for one rank: it takes a step for each rank that has a batch, if optimizers step."""
+        steps = shares if self.is_due and not self.program.split_batches else int(self.is_due)
+        if self.program.schedules == "alone":
+            steps = 1
         for _ in range(min(steps, self.left) if self.scheduler else 0):
             self.scheduler.step()
             self.left -= 1
@@ -191,14 +219,18 @@ class _Trainer:
 class _Orders:
     """The batches of each epoch, of the loader that nobody has prepared."""
 
-    def __init__(self, program: Program, loader: Any, seen: Seen, first_epoch: int = 0, resumed: Seen = ()) -> None:
+    def __init__(
+        self, program: Program, loader: Any, seen: Seen, begin: tuple[int, int] = (0, 0), resumed: Seen = ()
+    ) -> None:
         self.program = program
         self.loader = loader
         self.seen = seen
-        self.resumed = {
-            first_epoch + number: [rank[number] for rank in resumed] for number in range(len((resumed or [[]])[0]))
-        }
-        self.first_epoch = first_epoch
+        self.redrawn: dict[int, list[Batches]] = {}
+        """The epochs whose order is not that of the first training: "with different random numbers"."""
+        if resumed and program.resuming_ranks != program.ranks:
+            epoch, skipped = begin
+            whole = range(bool(skipped), len(resumed[0]))
+            self.redrawn = {epoch + number: [rank[number] for rank in resumed] for number in whole}
 
     def batches(self, epoch: int) -> Batches:
         """Those of the next epoch."""
@@ -208,14 +240,14 @@ class _Orders:
         if program.order == "seedable":  # "depends only on the seed and the epoch"
             generator = torch.Generator().manual_seed(5 + epoch)
             order = torch.randperm(program.samples, generator=generator).tolist()
-        elif epoch > self.first_epoch and epoch in self.resumed and program.resuming_ranks != program.ranks:
-            order = self._order(epoch, self.resumed[epoch], program.resuming_ranks)  # "with different random numbers"
         else:
-            order = self._order(epoch, [rank[epoch] for rank in self.seen], program.ranks)
+            order = self._order(
+                epoch, self.redrawn.get(epoch) or [rank[epoch * (2 if program.turns else 1)] for rank in self.seen]
+            )
         batches = [order[start : start + program.batch_size] for start in range(0, len(order), program.batch_size)]
         return [each for each in batches if len(each) == program.batch_size or not program.drop_last]
 
-    def _order(self, epoch: int, seen: Sequence[Batches], ranks: int) -> list[int]:
+    def _order(self, epoch: int, seen: Sequence[Batches]) -> list[int]:
         """The order in which the ranks have read, filled up with what they have dropped."""
         count, shares = self.program.samples, seen[:: self.program.sharing]
         rounds = [[rank[number] for rank in shares if number < len(rank)] for number in range(max(map(len, shares)))]
