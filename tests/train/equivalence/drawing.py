@@ -37,7 +37,7 @@ def _programs(draw: st.DrawFn) -> Program:
     if split and draw(st.integers(0, 9)):  # otherwise, it would mostly be refused
         size = shares * (1 + size // 3)
     chosen: dict[str, Any] = {"order": draw(st.sampled_from(list(ORDERS)))} if data == "map" else {}
-    even = draw(st.sampled_from([True, True, True, True, False]))
+    even = strategy != "ddp" or draw(st.sampled_from([True, True, True, True, False]))
     drop = draw(st.booleans())
     if chosen.get("order") == "own batches":
         split = drop = False

@@ -107,8 +107,11 @@ def _train(program: Program, definitions: dict[str, Any], orders: _Orders, begin
                             found.seen[rank][-1].append(part)
                             found.rates[rank].append(trainer.rates)
                 if program.stops and trainer.batches == program.stops[1]:
+                    orders.repeats += 1
                     break
-        trainer.end_epoch()
+        is_saved = begin is not None and program.saves is not None and program.saves[0] == epoch < begin[0]
+        if not is_saved:  # the checkpoint was saved before the schedule's step, and the other training begins after it
+            trainer.end_epoch(found.ranks // program.sharing if begin and epoch >= begin[0] else program.shares)
         if program.evaluated and not program.evaluates_within:
             evaluation = trainer.evaluate()
             found.evaluations += [evaluation] if begin is None or epoch >= begin[0] else []
@@ -185,9 +188,10 @@ class _Trainer:
         reduced = [] if program.is_joined else reduced
         return list(zip(batch.samples, losses, strict=True))[: batch.kept], reduced
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, shares: int) -> None:
+        """Takes the steps of a schedule that counts epochs."""
         if self.program.schedules == "epochs":
-            self._schedule(self.program.shares)
+            self._schedule(shares)
 
     def evaluate(self) -> list[tuple[int, float]]:
         with torch.no_grad():
@@ -225,6 +229,8 @@ class _Orders:
         self.program = program
         self.loader = loader
         self.seen = seen
+        self.repeats = 0
+        """How many epochs were left early: each comes again."""
         self.redrawn: dict[int, list[Batches]] = {}
         """The epochs whose order is not that of the first training: "with different random numbers"."""
         if resumed and program.resuming_ranks != program.ranks:
@@ -238,7 +244,7 @@ class _Orders:
         if program.order not in ("shuffled", "seedable"):
             return [batch["index"].tolist() for batch in self.loader]
         if program.order == "seedable":  # "depends only on the seed and the epoch"
-            generator = torch.Generator().manual_seed(5 + epoch)
+            generator = torch.Generator().manual_seed(5 + epoch - self.repeats)
             order = torch.randperm(program.samples, generator=generator).tolist()
         else:
             order = self._order(
