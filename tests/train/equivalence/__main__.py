@@ -16,7 +16,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.preloader import TRAINING
 from tests import preloading
 from tests.train.equivalence.drawing import programs
-from tests.train.equivalence.program import ACCELERATES, OURS, Program
+from tests.train.equivalence.program import ACCELERATES, OURS, STRATEGIES, Program
 from tests.train.equivalence.ranks import Pool
 from tests.train.equivalence.verdict import Verdict, judge
 
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=100, help="how many")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="which; by default any")
     parser.add_argument("--library", choices=(OURS, ACCELERATES), default=OURS, help="what trains them")
+    parser.add_argument("--strategy", choices=STRATEGIES, help="how ranks share the work; by default in all ways")
     parser.add_argument("--count", action="store_true", help="count what is wrong, instead of ending with the first")
     options = parser.parse_args()
     import torch
@@ -54,7 +55,7 @@ def main() -> int:
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
-    @given(programs())
+    @given(programs([options.strategy]) if options.strategy else programs())
     def run(program: Program) -> None:
         verdict = judge(pool, program, options.library)
         counts[verdict.kind] += 1

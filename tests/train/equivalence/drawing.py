@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +22,14 @@ from tests.train.equivalence.program import (
 )
 
 
-def programs() -> st.SearchStrategy[Program]:
-    """Any program, but those that would only show a fault that is known."""
-    return _programs().filter(lambda program: not known.is_spared(program))
+def programs(strategies: Sequence[str] = (*["ddp"] * 6, *STRATEGIES)) -> st.SearchStrategy[Program]:
+    """Any program with one of these strategies, but those that would only show a fault that is known."""
+    return _programs(strategies).filter(lambda program: not known.is_spared(program))
 
 
 @st.composite
-def _programs(draw: st.DrawFn) -> Program:
-    strategy = draw(st.sampled_from(["ddp"] * 6 + list(STRATEGIES)))
+def _programs(draw: st.DrawFn, strategies: Sequence[str]) -> Program:
+    strategy = draw(st.sampled_from(strategies))
     ranks = draw(st.sampled_from(STRATEGIES[strategy].ranks))
     shares = ranks // STRATEGIES[strategy].sharing
     data = draw(st.sampled_from(["map", "map", "map", "stream", "sized stream"]))

@@ -515,7 +515,7 @@ def resumption(program: Program) -> tuple[int, int]:
     """The epoch in which a training continues, and the batches that it skips there."""
     assert program.saves
     epoch, done = program.saves
-    if done >= rounds(program):
+    if done >= rounds(program) and not program.is_stateful:  # which is "at the end of this epoch"
         return epoch + 1, 0
     return epoch, done if program.split_batches else done * program.ranks // program.resuming_ranks
 
