@@ -106,7 +106,9 @@ class Program:
     @property
     def total_steps(self) -> int:
         """What a user computes for a schedule: the batches that the loader has before it is prepared."""
-        return max(2, self.epochs * -(-self.samples // self.batch_size))
+        size = 1 if self.is_ragged else self.batch_size
+        drawn = self.samples + (self.order == "weighted")
+        return max(2, self.epochs * (-(-drawn // size) + -(-self.turns // size)))
 
     def script(self, library: str = OURS) -> str:
         """The source of a script that trains so, and whose `train()` returns what it has seen."""
