@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
 from notebook_accel.train.ranks import collectives
@@ -77,6 +78,80 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
     finally:
         for shard, was in zip(found, before, strict=True):
             shard.even_batches = was
+
+
+def check_accumulation(state: GradientState, counted: int) -> None:
+    """Refuses an accumulation that ranks with fewer batches would end at another batch than the others.
+
+    Args:
+        state: Its loader is the one whose first batch is about to be counted.
+        counted: How many batches were counted before.
+
+    Raises:
+        ConfigurationError: The gradients of the ranks would not be averaged at the same batches.
+    """
+    fewest = _fewest_batches(state.active_dataloader)
+    if fewest is None or state.num_steps == 1:
+        return
+    if (counted + fewest) % state.num_steps or not state.sync_with_dataloader:
+        raise ConfigurationError(
+            f"some ranks have only {fewest} of {fewest + 1} batches, so they would not end an accumulation over "
+            f"{state.num_steps} batches when the others do, and join_uneven_inputs can't make up for that: leave out "
+            "even_batches=False, pass drop_last=True to the DataLoader, or don't accumulate"
+        )
+
+
+def _fewest_batches(loader: Any) -> int | None:
+    """The batches of the ranks that have one less than others; `None` if all have equally many, or nobody knows."""
+    shard = None if loader is None or loader.num_processes == 1 else _shard(loader)
+    if shard is None or shard.even_batches or shard.drop_last:
+        return None
+    if not shard.split_batches:
+        rounds, left = divmod(shard.total_length, shard.num_processes)
+        return rounds if left else None
+    try:
+        left = len(shard.sampler) % shard.batch_size if shard.batch_size else 0
+    except TypeError:
+        return None
+    parts = -(-left * shard.num_processes // shard.batch_size) if left and shard.batch_size else shard.num_processes
+    return shard.total_length - 1 if parts < shard.num_processes else None
+
+
+@contextmanager
+def catching_up(optimizers: Sequence[Any], schedulers: Sequence[Any]) -> Iterator[None]:
+    """Gives ranks that run out of batches in the block the states of those that step on, as DDP does with the weights.
+
+    Args:
+        optimizers: Prepared optimizers.
+        schedulers: Prepared schedulers.
+    """
+    counts = [0] * len(optimizers)
+
+    def count(number: int) -> None:
+        counts[number] += 1
+
+    hooks = [
+        each.optimizer.register_step_post_hook(lambda *_, number=number: count(number))
+        for number, each in enumerate(optimizers)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not optimizers:
+        return
+    by_rank = collectives.gather_object([counts])
+    for number, optimizer in enumerate(optimizers):
+        steps = [rank[number] for rank in by_rank]
+        if len(set(steps)) == 1:
+            continue
+        behind = [optimizer, *(each for each in schedulers if optimizer in each.optimizers)]
+        states = [each.state_dict() for each in behind]
+        collectives.broadcast_object_list(states, from_process=steps.index(max(steps)))
+        if counts[number] < max(steps):
+            for each, state in zip(behind, states, strict=True):
+                each.load_state_dict(state)
 
 
 def _shard(loader: DataLoader[Any]) -> BatchSamplerShard | None:

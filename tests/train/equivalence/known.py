@@ -7,23 +7,11 @@ from collections.abc import Callable
 from tests.train.equivalence.program import Program
 
 
-def _runs_out(program: Program) -> bool:
-    """Whether some ranks have fewer batches than others."""
-    if program.even_batches or program.shares == 1:
-        return False
-    batches, left = divmod(program.samples, program.batch_size)
-    if program.split_batches or program.dispatches:
-        return 0 < left < program.batch_size or bool(batches % program.shares)
-    count = batches + bool(left and not program.drop_last)
-    return bool(count % program.shares) and not program.drop_last
-
-
 def _reduces_shared(program: Program) -> bool:
     return bool(program.reduces) and program.sharing > 1
 
 
 FAULTS: dict[str, Callable[[Program], bool]] = {
-    "a rank that has run out under join_uneven_inputs takes no more steps": _runs_out,
     "no_sync ends by switching synchronization on": lambda program: program.nested or program.local_steps > 0,
     "clip_grad_value_ and clip_grad_norm_ fail under a plan for some layers": lambda program: (
         bool(program.clip) and "tensor" in program.strategy

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -19,7 +20,7 @@ from tests import preloading
 from tests.train.equivalence.drawing import programs
 from tests.train.equivalence.program import OURS, Program
 from tests.train.equivalence.ranks import Pool
-from tests.train.equivalence.verdict import DIFFERENT, FAILED, HUNG, judge
+from tests.train.equivalence.verdict import DIFFERENT, EQUAL, FAILED, HUNG, REFUSED, judge
 
 pytestmark = pytest.mark.early
 
@@ -70,6 +71,30 @@ def test_the_script_of_a_program_runs_by_itself(tmp_path: Path) -> None:
     script.write_text(program.script(), encoding="utf-8")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
     assert done.stdout.count("'weights'") == 3, done.stderr
+
+
+UNEVEN: dict[str, Any] = {"ranks": 2, "even_batches": False}
+FOUND = {
+    "a rank that has run out of batches keeps its momentum": (
+        Program(**UNEVEN, samples=5, epochs=2, optimizer="momentum"),
+        EQUAL,
+    ),
+    "a rank that has run out of batches keeps its learning rate": (
+        Program(**UNEVEN, samples=3, epochs=2, scheduler="exponential"),
+        EQUAL,
+    ),
+    "ranks end an accumulation at different batches": (Program(**UNEVEN, samples=3, accumulation=2), REFUSED),
+    "ranks end an accumulation at the same batch": (Program(**UNEVEN, samples=5, accumulation=2), EQUAL),
+    "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
+}
+"""Programs that were wrong once, or nearly, and how they end."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_is_mended(pool: Pool, name: str) -> None:
+    program, kind = FOUND[name]
+    verdict = judge(pool, program)
+    assert verdict.kind == kind, verdict.reason
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
