@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, BatchSamplerShard, PremadeBatchShard
 from notebook_accel.train.ranks import collectives
@@ -88,33 +89,51 @@ def check_accumulation(state: GradientState, counted: int) -> None:
         counted: How many batches were counted before.
 
     Raises:
-        ConfigurationError: The gradients of the ranks would not be averaged at the same batches.
+        ConfigurationError: The gradients of the ranks would not be averaged at the same batches, or may not be.
     """
-    fewest = _fewest_batches(state.active_dataloader)
-    if fewest is None or state.num_steps == 1:
+    loader = state.active_dataloader
+    if state.num_steps == 1 or loader is None or loader.num_processes == 1 or _is_even(loader):
         return
-    if (counted + fewest) % state.num_steps or not state.sync_with_dataloader:
-        raise ConfigurationError(
-            f"some ranks have only {fewest} of {fewest + 1} batches, so they would not end an accumulation over "
-            f"{state.num_steps} batches when the others do, and join_uneven_inputs can't make up for that: leave out "
-            "even_batches=False, pass drop_last=True to the DataLoader, or don't accumulate"
-        )
+    fewest = _fewest_batches(loader)
+    if fewest == UNKNOWN:
+        problem = "the number of samples is unknown, so some ranks may have fewer batches than others, and"
+    elif fewest is not None and ((counted + fewest) % state.num_steps or not state.sync_with_dataloader):
+        problem = f"some ranks have only {fewest} of {fewest + 1} batches, so they"
+    else:
+        return
+    raise ConfigurationError(
+        f"{problem} would not end an accumulation over {state.num_steps} batches when the others do, and "
+        "join_uneven_inputs can't make up for that: leave out even_batches=False, pass drop_last=True to the "
+        "DataLoader, or don't accumulate"
+    )
+
+
+def _is_even(loader: Any) -> bool:
+    """Whether the last round is padded or dropped."""
+    base = loader.base_dataloader
+    return bool(_chooser(loader).even_batches or base.drop_last or getattr(index_sampler(base), "drop_last", False))
+
+
+def _chooser(loader: Any) -> Any:
+    """What chooses the ranks' shares: the loader itself if rank 0 reads for all."""
+    dataset = loader.base_dataloader.dataset
+    return dataset if isinstance(dataset, IterableDatasetShard) else _shard(loader) or loader
 
 
 def _fewest_batches(loader: Any) -> int | None:
-    """The batches of the ranks that have one less than others; `None` if all have equally many, or nobody knows."""
-    shard = None if loader is None or loader.num_processes == 1 else _shard(loader)
-    if shard is None or shard.even_batches or shard.drop_last:
-        return None
-    if not shard.split_batches:
-        rounds, left = divmod(shard.total_length, shard.num_processes)
-        return rounds if left else None
+    """The batches of the ranks that have one less than others; `None` if there are none, -1 if that is unknown."""
+    ranks = loader.num_processes
     try:
-        left = len(shard.sampler) % shard.batch_size if shard.batch_size else 0
-    except TypeError:
-        return None
-    parts = -(-left * shard.num_processes // shard.batch_size) if left and shard.batch_size else shard.num_processes
-    return shard.total_length - 1 if parts < shard.num_processes else None
+        full = loader.total_batch_size
+        samples = loader.sample_count
+        samples = loader.total_dataset_length if samples is None else samples
+    except (TypeError, ConfigurationError):
+        full, samples = ranks, getattr(index_sampler(loader.base_dataloader), "total_length", None)
+    if samples is None:
+        return UNKNOWN
+    rounds, left = divmod(samples, full)
+    most = ranks - 1 if _chooser(loader) is loader else full - full // ranks  # with more than these, each rank has one
+    return int(rounds) if 0 < left <= most else None
 
 
 @contextmanager

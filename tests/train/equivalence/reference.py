@@ -241,7 +241,9 @@ class _Orders:
     def batches(self, epoch: int) -> Batches:
         """Those of the next epoch."""
         program = self.program
-        if program.order not in ("shuffled", "seedable"):
+        # A generator that shuffles draws numbers at the end of an epoch, too, which is reached ahead of a `break`.
+        is_open = program.order == "shuffled" or (program.order == "shuffled by a generator" and self.repeats)
+        if program.order != "seedable" and not is_open:
             return [batch["index"].tolist() for batch in self.loader]
         if program.order == "seedable":  # "depends only on the seed and the epoch"
             generator = torch.Generator().manual_seed(5 + epoch - self.repeats)

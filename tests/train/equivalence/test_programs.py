@@ -55,6 +55,7 @@ _WAIT = "accelerator.wait_for_everyone() if accelerator.process_index == 0 else 
 
 
 def test_a_difference_is_found(pool: Pool) -> None:
+    """It is long on a busy machine because it starts the first ranks."""
     verdict = judge(pool, Forgetful(ranks=2, samples=6, epochs=2))
     assert verdict.kind == DIFFERENT
     assert not verdict.is_good
@@ -84,6 +85,14 @@ FOUND = {
         EQUAL,
     ),
     "ranks end an accumulation at different batches": (Program(**UNEVEN, samples=3, accumulation=2), REFUSED),
+    "ranks of a stream end an accumulation at different batches": (
+        Program(**UNEVEN, data="sized stream", samples=3, accumulation=2, dispatch_batches=False),
+        REFUSED,
+    ),
+    "rank 0 sends fewer batches to some, which accumulate": (
+        Program(**UNEVEN, samples=3, accumulation=2, dispatch_batches=True),
+        REFUSED,
+    ),
     "ranks end an accumulation at the same batch": (Program(**UNEVEN, samples=5, accumulation=2), EQUAL),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
