@@ -96,7 +96,7 @@ def check_accumulation(state: GradientState, counted: int) -> None:
         return
     fewest = _fewest_batches(loader)
     if fewest == UNKNOWN:
-        problem = "the number of samples is unknown, so some ranks may have fewer batches than others, and"
+        problem = "the number of samples is unknown, and some ranks may have fewer batches than others, which"
     elif fewest is not None and ((counted + fewest) % state.num_steps or not state.sync_with_dataloader):
         problem = f"some ranks have only {fewest} of {fewest + 1} batches, so they"
     else:
