@@ -106,24 +106,26 @@ def test_what_was_found_is_mended(pool: Pool, name: str) -> None:
     assert verdict.kind == kind, verdict.reason
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
-@given(programs())
-def test_a_hundred_programs_end_as_on_one_device(pool: Pool, program: Program) -> None:
-    """It is long because it trains a hundred times."""
-    check(pool, program)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("part", range(100))
-def test_ten_thousand_programs_end_as_on_one_device(pool: Pool, part: int) -> None:
-    """It is long because it trains ten thousand times, which takes an hour or more; each night other programs."""
-    number = random.SystemRandom().randrange(10**6)
-    print(f"part {part}: scripts/equivalence --seed {number} tries the same programs")
-
+def check_some(pool: Pool, number: int, count: int) -> None:
     @seed(number)
-    @settings(max_examples=100, derandomize=False, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=count, derandomize=False, suppress_health_check=list(HealthCheck))
     @given(programs())
     def run(program: Program) -> None:
         check(pool, program)
 
     run()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_hundred_programs_end_as_on_one_device(pool: Pool, number: int) -> None:
+    """It is long because it trains 25 times."""
+    check_some(pool, number, 25)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(200))
+def test_ten_thousand_programs_end_as_on_one_device(pool: Pool, part: int) -> None:
+    """It is long because all parts train ten thousand times, which takes hours; each night other programs."""
+    number = random.SystemRandom().randrange(10**6)
+    print(f"part {part}: scripts/equivalence --programs 50 --seed {number} tries the same programs")
+    check_some(pool, number, 50)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,9 @@ def judge(pool: Pool, program: Program, library: str = OURS) -> Verdict:
     results = [[each.result for each in run] for run in outcomes]
     try:
         seen = [[each["seen"] for each in run] for run in results]
-        wanted = reference.expected(program, load(source), *seen)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a schedule that doesn't wait for the optimizer is warned of
+            wanted = reference.expected(program, load(source), *seen)
         differences = (each for run in zip(results, wanted, strict=True) for each in _differences(*run, tolerance))
         difference = next(differences, "")
     except reference.Illegal as illegal:
@@ -63,8 +66,8 @@ def judge(pool: Pool, program: Program, library: str = OURS) -> Verdict:
     if not difference:
         return Verdict(EQUAL)
     texts = {text for run in outcomes for each in run for text in each.warnings if not text.startswith(_OTHERS)}
-    if warnings := sorted(texts):
-        return Verdict(WARNED, "\n".join([difference, *warnings]))
+    if said := sorted(texts):
+        return Verdict(WARNED, "\n".join([difference, *said]))
     return Verdict(DIFFERENT, difference)
 
 
