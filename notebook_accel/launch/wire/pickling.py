@@ -46,11 +46,11 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
     """Sends what cloudpickle leaves out, or rebuilds wrongly.
 
     What is rebuilt wrongly is in `definitions.py`. Left out are imported modules of a class of their own, such as
-    `torch.backends` and `torch.backends.cudnn`, which are sent by name; `getpass`, which notebooks replace by a function
-    of theirs, by name too; the globals that only the body of a class in a function reads, such as a decorator of a
-    method, or an annotation that is a text; and the file that code comes from, for which cloudpickle writes
-    `<dynamic-code>` since 3.1.3. Whatever names a line of a cell finds its text by that file: tracebacks, stacks,
-    warnings, debuggers, `inspect.getsource`.
+    `torch.backends` and `torch.backends.cudnn`, which are sent by name; `getpass`, which notebooks replace, by name
+    too; the globals that only the body of a class in a function reads, such as a decorator of a method, or an
+    annotation that is a text; and the file that code comes from, for which cloudpickle writes `<dynamic-code>` since
+    3.1.3. Whatever names a line of a cell finds its text by that file: tracebacks, stacks, warnings, debuggers,
+    `inspect.getsource`.
     """
 
     def reducer_override(self, obj: Any) -> Any:

@@ -78,6 +78,8 @@ class Stepping(AcceleratorBase):
     def join_uneven_inputs(self, joinables: Sequence[Any], even_batches: bool | None = None) -> Iterator[None]:
         """Lets ranks that run out of batches take part in the others' collectives until all are done.
 
+        They then take over the states of the optimizers and schedulers from the ranks that had more.
+
         Args:
             joinables: The prepared models (and other `Joinable` objects) of the loop.
             even_batches: Whether prepared loaders pad the ranks that have fewer batches; `None`: as configured.
@@ -85,6 +87,9 @@ class Stepping(AcceleratorBase):
         with ExitStack() as stack:
             if even_batches is not None and self.use_distributed:
                 stack.enter_context(uneven_inputs.overriding_even_batches(self._dataloaders, even_batches))
+            if self.use_distributed:
+                stack.enter_context(uneven_inputs.catching_up(self._optimizers, self._schedulers))
+                stack.enter_context(self._accumulation.checked_by(uneven_inputs.check_accumulation))
             stack.enter_context(self.strategy.join([compiling.inner(each) for each in joinables]))
             yield
         if self.use_distributed:  # ranks that have run out of batches have made fewer steps

@@ -12,6 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError, DistributedOperationException
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
+from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -188,3 +190,95 @@ def overriding_even_batches(loaders: Iterable[DataLoader[Any]], even_batches: bo
     finally:
         for shard, was in zip(found, before, strict=True):
             shard.even_batches = was
+
+
+def check_accumulation(state: GradientState, counted: int) -> None:
+    """Refuses an accumulation that ranks with fewer batches would end at another batch than the others.
+
+    Args:
+        state: Its loader is the one whose first batch is about to be counted.
+        counted: How many batches were counted before.
+
+    Raises:
+        ConfigurationError: The gradients of the ranks would not be averaged at the same batches, or may not be.
+    """
+    loader = state.active_dataloader
+    if state.num_steps == 1 or loader is None or loader.num_processes == 1 or _is_even(loader):
+        return
+    fewest = _fewest_batches(loader)
+    if fewest == UNKNOWN:
+        problem = "the number of samples is unknown, and some ranks may have fewer batches than others, which"
+    elif fewest is not None and ((counted + fewest) % state.num_steps or not state.sync_with_dataloader):
+        problem = f"some ranks have only {fewest} of {fewest + 1} batches, so they"
+    else:
+        return
+    raise ConfigurationError(
+        f"{problem} would not end an accumulation over {state.num_steps} batches when the others do, and "
+        "join_uneven_inputs can't make up for that: leave out even_batches=False, pass drop_last=True to the "
+        "DataLoader, or don't accumulate"
+    )
+
+
+def _is_even(loader: Any) -> bool:
+    """Whether the last round is padded or dropped."""
+    base = loader.base_dataloader
+    return bool(_chooser(loader).even_batches or base.drop_last or getattr(index_sampler(base), "drop_last", False))
+
+
+def _chooser(loader: Any) -> Any:
+    """What chooses the ranks' shares: the loader itself if rank 0 reads for all."""
+    dataset = loader.base_dataloader.dataset
+    return dataset if isinstance(dataset, IterableDatasetShard) else shard_of(loader) or loader
+
+
+def _fewest_batches(loader: Any) -> int | None:
+    """The batches of the ranks that have one less than others; `None` if there are none, -1 if that is unknown."""
+    ranks = loader.num_processes
+    try:
+        full = loader.total_batch_size
+        samples = loader.sample_count
+        samples = loader.total_dataset_length if samples is None else samples
+    except (TypeError, ConfigurationError):
+        full, samples = ranks, getattr(index_sampler(loader.base_dataloader), "total_length", None)
+    if samples is None:
+        return UNKNOWN
+    rounds, left = divmod(samples, full)
+    most = ranks - 1 if _chooser(loader) is loader else full - full // ranks  # with more than these, each rank has one
+    return int(rounds) if 0 < left <= most else None
+
+
+@contextmanager
+def catching_up(optimizers: Sequence[Any], schedulers: Sequence[Any]) -> Iterator[None]:
+    """Gives ranks that run out of batches in the block the states of those that step on, as DDP does with the weights.
+
+    Args:
+        optimizers: Prepared optimizers.
+        schedulers: Prepared schedulers.
+    """
+    counts = [0] * len(optimizers)
+
+    def count(number: int) -> None:
+        counts[number] += 1
+
+    hooks = [
+        each.optimizer.register_step_post_hook(lambda *_, number=number: count(number))
+        for number, each in enumerate(optimizers)
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not optimizers:
+        return
+    by_rank = collectives.gather_object([counts])
+    for number, optimizer in enumerate(optimizers):
+        steps = [rank[number] for rank in by_rank]
+        if len(set(steps)) == 1:
+            continue
+        behind = [optimizer, *(each for each in schedulers if optimizer in each.optimizers)]
+        states = [each.state_dict() for each in behind]
+        collectives.broadcast_object_list(states, from_process=steps.index(max(steps)))
+        if counts[number] < max(steps):
+            for each, state in zip(behind, states, strict=True):
+                each.load_state_dict(state)

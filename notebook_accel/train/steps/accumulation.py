@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -51,11 +52,24 @@ class Accumulation:
         self.state = state
         self.step = 0
         """The number of batches since a loader last ended; `accelerator.step` returns it."""
+        self._check: Callable[[GradientState, int], None] | None = None
         self._supports_no_sync = strategy.supports_no_sync
+
+    @contextmanager
+    def checked_by(self, check: Callable[[GradientState, int], None]) -> Iterator[None]:
+        """Calls a check before the first batch of the block, with the number of batches since a loader last ended."""
+        self._check = check
+        try:
+            yield
+        finally:
+            self._check = None
 
     def next(self, models: Sequence[nn.Module]) -> NullContext:
         """Counts a batch; returns a context in which its gradients are synced only if the optimizer steps after it."""
         state = self.state
+        if self._check is not None:
+            self._check(state, self.step)
+            self._check = None
         state.turn += 1
         if state.sync_with_dataloader and state.end_of_dataloader:
             self.step = 0
