@@ -67,13 +67,6 @@ def hosted() -> Iterator[Hosted]:
     del made.store
 
 
-@pytest.fixture(scope="module", autouse=True)
-def guard_ends() -> Iterator[None]:
-    """The process that the tests share ends with them."""
-    yield
-    store.end_guard()
-
-
 def message(key: bytes) -> bytes:
     """What a client of torch's store sends to set a key, and to have a number returned."""
     validate = b"\0" + struct.pack("=I", 0x3C85F7CE)
