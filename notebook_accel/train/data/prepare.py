@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _logger = get_logger(__name__)
 
+
 def prepare_data_loader(
     dataloader: DataLoader[Any],
     device: torch.device | None = None,
