@@ -27,7 +27,6 @@ ALWAYS = (
     "tests/test_public.py",
     "tests/test_dependencies.py",
     "tests/test_accelerate_names.py",
-    "tests/test_faults.py",
 )
 """What any change of the package is seen by."""
 ELSEWHERE = {
@@ -66,6 +65,8 @@ def tests(changed: Iterable[str]) -> list[str]:
             found.add("tests/test_uv.py")
         elif path.startswith("scripts/changed"):
             found.add("tests/test_changed.py")
+        elif path.startswith("scripts/mutate"):
+            found.add("tests/test_mutate.py")
         elif first == "tests" and not elsewhere([path]) and path.endswith(".py"):
             found.add(path if Path(path).name.startswith("test_") else str(Path(path).parent))
     there = {path for path in found if (ROOT / path).exists()}
