@@ -17,6 +17,7 @@ from notebook_accel import Accelerator
 
 if __name__ == "__main__":
     accelerator = Accelerator()
+    torch.manual_seed(0)  # all ranks make the same samples, and divide them
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(160, 4)), batch_size=8)
     model = torch.nn.Linear(4, 2)
     model, optimizer, data = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.01), data)

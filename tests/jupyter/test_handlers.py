@@ -141,7 +141,13 @@ def test_asking_for_jobs_does_not_keep_an_idle_server_awake(server: Server) -> N
 
 
 def readers(server: Server) -> list[psutil.Process]:
-    return [each for each in psutil.Process(server.pid).children() if "jupyter.reader" in " ".join(each.cmdline())]
+    def command(process: psutil.Process) -> str:
+        try:
+            return " ".join(process.cmdline())
+        except psutil.Error:  # it has ended, though its parent has not noticed yet
+            return ""
+
+    return [each for each in psutil.Process(server.pid).children() if "jupyter.reader" in command(each)]
 
 
 def test_whether_a_job_runs_is_told_without_a_process_that_reads(server: Server) -> None:
