@@ -186,7 +186,9 @@ def is_seen(folder: Path, fault: Fault) -> bool:
 
 def changed_files() -> list[str]:
     """The files of the package that have changed since this branch left main, or in the last commit."""
-    base = subprocess.run(["git", "merge-base", "HEAD", "main"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    base = subprocess.run(
+        ["git", "merge-base", "HEAD", "main"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     since = base if base and base != head else "HEAD~1"
     listed = ["git", "diff", "--name-only", "--diff-filter=d", since, "--", "notebook_accel/*.py"]
@@ -195,7 +197,9 @@ def changed_files() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", help="files of the package, from the root; by default those that have changed")
+    parser.add_argument(
+        "files", nargs="*", help="files of the package, from the root; by default those that have changed"
+    )
     parser.add_argument("--count", type=int, default=20, help="how many faults")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10_000, help="chooses the faults")
     options = parser.parse_args()

@@ -5,7 +5,6 @@ import platform
 import re
 from pathlib import Path
 
-
 _MADV_COLLAPSE = 25
 _ENOUGH = 64 * 2**20
 """More than a test moves."""
