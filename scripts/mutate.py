@@ -5,8 +5,8 @@
     scripts/mutate --seed 7                 the same ones again
 
 A fault turns a comparison, an operator, a number, a condition, or a `return` into another, or leaves out a statement. It
-is seen when a test of the file's folder fails, or hangs, with it. The same tests are run first without faults, and must
-pass. Ends with 1 unless every fault was seen. Some change nothing that a user could notice: whoever reads the list decides.
+is seen if a test of the file's folder fails with it, or hangs. The same tests are run first without faults, and must
+pass. Ends with 1 unless every fault was seen. Some faults change nothing that a user could notice, so read the list.
 """
 
 from __future__ import annotations
@@ -186,13 +186,13 @@ def is_seen(folder: Path, fault: Fault) -> bool:
 
 def changed_files() -> list[str]:
     """The files of the package that have changed since this branch left main, or in the last commit."""
-    base = subprocess.run(
-        ["git", "merge-base", "HEAD", "main"], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    since = base if base and base != head else "HEAD~1"
-    listed = ["git", "diff", "--name-only", "--diff-filter=d", since, "--", "notebook_accel/*.py"]
-    return subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    base, head = _git("merge-base", "HEAD", "main"), _git("rev-parse", "HEAD")
+    since = base if base and base != head else ["HEAD~1"]
+    return _git("diff", "--name-only", "--diff-filter=d", *since, "--", "notebook_accel/*.py")
+
+
+def _git(*arguments: str) -> list[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.split()
 
 
 def main() -> int:
