@@ -4,8 +4,8 @@
     scripts/mutate --count 5 FILE...        5 in these files
     scripts/mutate --seed 7                 the same ones again
 
-A fault turns a comparison, an operator, a number, a condition, or a `return` into another, or leaves out a statement. It
-is seen if a test of the file's folder fails with it, or hangs. The same tests are run first without faults, and must
+A fault turns a comparison, an operator, a number, a condition, or a `return` into another, or leaves out a statement.
+It is seen if a test of the file's folder fails with it, or hangs. The same tests are run first without faults, and must
 pass. Ends with 1 unless every fault was seen. Some faults change nothing that a user could notice, so read the list.
 """
 
