@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.option_class import option_class
 
@@ -18,6 +19,25 @@ if TYPE_CHECKING:
 _ORDER = ("dp_replicate", "dp_shard", "cp", "tp")
 """The dimensions from the outermost: neighboring ranks share layers."""
 _PREFIX = "PARALLELISM_CONFIG"
+_MESHES = f"{__name__}.meshes"
+
+
+def device_mesh(device_type: str, sizes: Mapping[str, int]) -> DeviceMesh:
+    """The mesh of all ranks with these dimensions: the same one each time, since torch never frees a mesh's groups.
+
+    Otherwise, each `Accelerator` on persistent ranks would leave groups behind, with their threads and connections.
+    All ranks call it.
+    """
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    meshes: dict[Any, tuple[Any, DeviceMesh]] = rank_local.space().setdefault(_MESHES, {})
+    key = (device_type, *sizes.items())
+    world, mesh = meshes.get(key, (None, None))
+    if mesh is None or world is not dist.group.WORLD:  # the ranks have joined again since
+        mesh = init_device_mesh(device_type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        meshes[key] = dist.group.WORLD, mesh
+    return mesh
 
 
 @option_class("parallelism_config=ParallelismConfig(tp_handler={})")
@@ -211,14 +231,12 @@ class ParallelismConfig:
 
         All ranks call it.
         """
-        from torch.distributed.device_mesh import init_device_mesh
-
         # FSDP2 synchronizes replicas only if it also has a dimension to shard over, so a dimension of size 1 is added.
         needs_shard = self.dp_replicate_enabled and self.tp_enabled
         names = [name for name in _ORDER if self._sizes[name] > 1 or (name == "dp_shard" and needs_shard)]
         if not names:
             return None
-        mesh = init_device_mesh(device_type, tuple(self._sizes[name] for name in names), mesh_dim_names=tuple(names))
+        mesh = device_mesh(device_type, {name: self._sizes[name] for name in names})
         joint = {
             "dp": ("dp_replicate", "dp_shard"), "dp_shard_cp": ("dp_shard", "cp"),
             "dp_cp": ("dp_replicate", "dp_shard", "cp"),

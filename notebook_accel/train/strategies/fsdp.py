@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.optim import Optimizer
 
@@ -16,6 +16,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.parallelism import device_mesh
 from notebook_accel.train.ranks.collectives import broadcast_object_list
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
@@ -59,9 +60,8 @@ class FullySharded(ShardedStrategy):
     def _mesh(self) -> DeviceMesh:
         size, local_size = self.state.num_processes, self.state.local_num_processes
         if self.plugin.hybrid:
-            shape = (size // local_size, local_size)
-            return init_device_mesh(self.state.device.type, shape, mesh_dim_names=("replicate", "shard"))
-        return init_device_mesh(self.state.device.type, (size,), mesh_dim_names=("shard",))
+            return device_mesh(self.state.device.type, {"replicate": size // local_size, "shard": local_size})
+        return device_mesh(self.state.device.type, {"shard": size})
 
     @property
     def _shard_mesh(self) -> DeviceMesh | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.enums import DistributedType
-from notebook_accel.train.options.parallelism import ParallelismConfig, TorchTensorParallelConfig
+from notebook_accel.train.options.parallelism import ParallelismConfig, TorchTensorParallelConfig, device_mesh
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.strategies.mesh_parallel import MeshParallel
@@ -47,8 +47,7 @@ class TensorParallel(MeshParallel):
         size, tp_size = self.state.num_processes, self._tensor_parallel.tp_size
         mesh = self._tensor_parallel.torch_device_mesh
         if mesh is None:
-            shape = (size // tp_size, tp_size)
-            return init_device_mesh(self.state.device.type, shape, mesh_dim_names=("dp", "tp"))
+            return device_mesh(self.state.device.type, {"dp": size // tp_size, "tp": tp_size})
         if mesh.mesh_dim_names != ("dp", "tp") or mesh["tp"].size() != tp_size:
             raise ConfigurationError(
                 f"torch_device_mesh must have the dimensions ('dp', 'tp'), the second of size tp_size={tp_size}; "

@@ -1,5 +1,7 @@
 """Several dimensions, each layout against the numbers of one rank."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +13,7 @@ from torch import nn
 
 from notebook_accel import Accelerator, AcceleratorState, FullyShardedDataParallelPlugin, ParallelismConfig
 from notebook_accel.utils import TorchTensorParallelConfig
-from tests.train.conftest import Cases
+from tests.train.conftest import Cases, Ranks
 from tests.train.strategies import test_context_parallel
 
 pytestmark = pytest.mark.early
@@ -285,6 +287,24 @@ SEQUENCES = {
     "shard 2, cp 2, tp 2": {"dp_shard_size": 2, "cp_size": 2, "tp_size": 2},
 }
 """Layouts of eight ranks, some of which share sequences."""
+
+
+def threads_by_accelerator() -> list[int]:
+    """After each of three accelerators with replicas and shards, the threads of this rank, those of groups included."""
+    found = []
+    for _ in range(3):
+        accelerator = Accelerator(parallelism_config=ParallelismConfig(dp_replicate_size=2, dp_shard_size=2))
+        accelerator.prepare(nn.Linear(4, 4))
+        accelerator.free_memory()
+        AcceleratorState._reset_state()
+        found.append(len(os.listdir("/proc/self/task")))
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
+def test_another_accelerator_needs_no_other_process_groups(ranks: Ranks) -> None:
+    for counts in ranks(threads_by_accelerator, size=4):
+        assert len(set(counts)) == 1
 
 
 @pytest.fixture(scope="module")
