@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from collections import defaultdict
@@ -231,10 +232,11 @@ def documents() -> dict[Path, str]:
             ["| call | `%accelerate` | `notebook-accel launch` | file | environment |", "|---|---|---|---|---|"]
             + [f"| {' | '.join(_names_of_setting(row))} |" for row in SETTINGS.values()]
         ),
+        "versions": "\n".join(_passed_versions()),
         "missed": "\n".join(["| benchmark | figure | value | goal |", "|---|---|---|---|", *_missed_goals()]),
     }
     found = {}
-    docs = (ROOT / "docs" / f"{name}.md" for name in ("migration", "configuration", "performance"))
+    docs = (ROOT / "docs" / f"{name}.md" for name in ("migration", "configuration", "performance", "compatibility"))
     for path in (ROOT / "README.md", *docs):
         text = path.read_text(encoding="utf-8")
         for name, part in parts.items():
@@ -279,6 +281,18 @@ def _names_of_setting(row: Setting) -> Iterator[str]:
     yield _listed(f"--{name}" for name in launch) or "–"
     yield ", ".join(f"`{key}`" for key in keys) or "–"
     yield f"`{row.variable}`" if row.variable else "–"
+
+
+def _passed_versions() -> Iterator[str]:
+    """Yield the table of the versions with which scripts/test-oldest and scripts/test-newest have passed."""
+    record = json.loads((ROOT / "tests" / "passed_versions.json").read_text())
+    suites = sorted(record, reverse=True)
+    yield f"| | {' | '.join(f'`scripts/test-{suite}`' for suite in suites)} |"
+    yield f"|---|{'---|' * len(suites)}"
+    for name in dict.fromkeys(
+        ["date", "Python", "torch", *sorted({name for each in record.values() for name in each})]
+    ):
+        yield f"| {name} | {' | '.join(record[suite].get(name, '–') for suite in suites)} |"
 
 
 def _missed_goals() -> Iterator[str]:

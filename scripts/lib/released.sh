@@ -1,27 +1,26 @@
 # shellcheck shell=bash
 # What scripts/test-newest and scripts/test-oldest share: which tests they run, and the record of what has passed.
 
-# A few tests from each area: imports, a launch, the text of an error, the panel, cells on every rank, a checkpoint.
-smoke=(-m smoke tests)
-
-# run NAME ARGUMENTS... The main suite, and the tests of frameworks where those are installed, or what the arguments say.
+# run NAME ARGUMENTS... The main suite in .venv-NAME, and the tests of frameworks in .venv-NAME-frameworks if that is there;
+# with --smoke, a few of each area: imports, a launch, the text of an error, the panel, cells on every rank, a checkpoint.
 run() {
-    local name=$1 venv=.venv-$1 status=0
+    local name=$1 status=0 all=(--numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not clock') frameworks=()
     shift
     case ${1-} in
         --version) return ;;
         '' | --record) ;;
+        --smoke) all=(-m smoke) frameworks=(-m smoke) ;;
         *)
-            "$venv/bin/python" -m pytest "$@"
+            ".venv-$name/bin/python" -m pytest "$@"
             return
             ;;
     esac
-    "$venv/bin/python" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not clock' || status=$?
-    if [ "$name" = newest ]; then
-        "$venv/bin/python" -m pytest tests/frameworks --timeout 600 -o faulthandler_timeout=630 || status=$?
+    if [ -d ".venv-$name-frameworks" ]; then
+        ".venv-$name-frameworks/bin/python" -m pytest tests/frameworks --timeout 600 -o faulthandler_timeout=630 "${frameworks[@]}" || status=$?
     fi
+    ".venv-$name/bin/python" -m pytest "${all[@]}" || status=$?
     if [ "$status" = 0 ] && [ "${1-}" = --record ]; then
-        "$venv/bin/python" scripts/lib/record_versions.py "$name"
+        ".venv-$name/bin/python" scripts/lib/record_versions.py "$name"
         scripts/generate
     fi
     return "$status"
