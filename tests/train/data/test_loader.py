@@ -158,7 +158,7 @@ def test_of_loaders_that_are_read_in_turn_that_whose_batch_is_used_counts() -> N
     assert ends(in_turn()) == [False, False, True, False, True]
 
 
-def test_a_loader_that_begins_anew_beside_another_counts() -> None:
+def test_a_loader_that_begins_again_beside_another_counts() -> None:
     outer, inner = prepared(4, 2)
 
     def beside() -> Any:
