@@ -39,6 +39,11 @@ BROUGHT_ABOUT = {
     "gather needs tensors of the same shapes and types on all ranks": """
     accelerator = Accelerator()
     accelerator.gather(torch.ones(accelerator.process_index + 1))""",
+    "the ranks divide different samples": """
+    accelerator = Accelerator()
+    data = torch.utils.data.random_split(range(8), [4, 4], torch.Generator().manual_seed(accelerator.process_index))[0]
+    for _ in accelerator.prepare(torch.utils.data.DataLoader(data)): pass
+    accelerator.wait_for_everyone()""",
     "No module named": "import a_module_that_is_not_there",
     "but this process already has an Accelerator": "Accelerator(); Accelerator(mixed_precision='bf16')",
     "needs a GPU, but this rank runs on the CPU: use 'bf16'": "Accelerator(mixed_precision='fp16')",
@@ -84,7 +89,7 @@ def test_an_error_reads_so(text: str, notebook: Notebook) -> None:
         pytest.skip("there is no GPU")
     wait = ".result()" if "block" in options else ""
     cell = notebook.run(f"def train():\n    {BROUGHT_ABOUT[text].strip()}\n\nnotebook_launcher(train{options}){wait}")
-    assert text in cell.error_text
+    assert text in cell.error_text or f"UserWarning: {text}" in cell.stderr
 
 
 def test_a_gpu_that_is_not_there_is_named(notebook: Notebook) -> None:

@@ -22,6 +22,7 @@ _LEFT_OUT = {
     "test_a_rank_that_waits_for_one_that_has_ended_is_freed": "gloo knows ranks by process",
     "test_a_signal_makes_a_rank_write_its_stacks": _THREADS,
     "test_the_children_of_a_rank_that_dies_end_while_the_others_go_on": f"{_THREADS}, which die together",
+    "test_severing_leaves_the_connections_of_the_users_own_code": "gloo knows ranks by process",
     "test_a_rank_ends_once_its_threads_have": f"{_THREADS}, which ends after the last of them",
     "test_a_kill_is_heeded_by_the_deaf": "only the first thread of a process may choose to be deaf",
     "test_output_is_captured_whoever_writes_it": f"{_THREADS}",
