@@ -1,11 +1,10 @@
-"""The layout of the package: no ring of imports, folders to read at a glance, processes that hold only their own."""
+"""The layout of the package: no ring of imports, folders that say what they are, processes that hold only their own."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -19,19 +18,6 @@ from tests.live_notebook import UNTRAINED, Notebook
 PACKAGE = Path(notebook_accel.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 TESTS = Path(__file__).parent
-MOST_FILES = 15
-"""Side by side in one folder, `__init__` apart."""
-MEANS_THE_SAME = {
-    "base",  # what the others in its folder have in common
-    "command",  # a command of the command line
-    "environment",  # environment variables
-    "front_end",
-    "fsdp",
-    "main",  # where a process begins
-    "rendezvous",
-    "tpus",
-}
-"""Names of files that occur more than once, and mean the same thing in each place."""
 DRIVER = ("driver", "plan", "engines", "journal", "show", "job")
 OTHERS = ("server", "tpu", "rank", "cluster")
 PRIVATE = re.compile(r"(?:^|\w\.)(_[A-Za-z]\w*)")
@@ -154,11 +140,6 @@ def test_tests_reach_for_no_private_name() -> None:
     assert not found, "\n".join([advice, *found])
 
 
-def test_a_folder_can_be_read_at_a_glance() -> None:
-    counts = Counter(file.parent for file in FILES if file.name != "__init__.py")
-    assert {str(folder.relative_to(PACKAGE)): count for folder, count in counts.items() if count > MOST_FILES} == {}
-
-
 def test_each_folder_says_what_it_is() -> None:
     folders = {file.parent for file in FILES}
     silent = [folder for folder in folders if not ast.get_docstring(parsed(folder / "__init__.py"))]
@@ -175,11 +156,6 @@ def test_a_folder_that_lists_its_files_lists_all_of_them() -> None:
         if len(there) > 2 and len(there - words) < 0.4 * len(there) and there - words:
             incomplete[str(folder.relative_to(PACKAGE))] = sorted(there - words)
     assert incomplete == {}
-
-
-def test_a_name_of_a_file_stands_for_one_thing() -> None:
-    counts = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
-    assert {name for name, count in counts.items() if count > 1} == MEANS_THE_SAME
 
 
 def test_files_that_the_text_names_are_there() -> None:

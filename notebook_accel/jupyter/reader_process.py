@@ -48,6 +48,7 @@ class ReaderProcess:
         self._starting = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: _Waiting = {}
+        self._asking = 0
         self._numbers = itertools.count()
         self._closing: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,6 +56,17 @@ class ReaderProcess:
     async def ask(self, call: str, **arguments: object) -> Answer:
         """Asks the process; see `reader/main.py` for the calls."""
         loop = asyncio.get_running_loop()
+        if self._closing is not None:
+            self._closing.cancel()
+        self._asking += 1
+        try:
+            return await self._answer(loop, {"call": call, "arguments": arguments})
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._closing = loop.call_later(self._idle, self.close)
+
+    async def _answer(self, loop: asyncio.AbstractEventLoop, request: dict[str, object]) -> Answer:
         async with self._starting:
             if self._writer is None:
                 await self._start(loop)
@@ -62,13 +74,11 @@ class ReaderProcess:
         number, waiting = next(self._numbers), self._waiting
         answer: asyncio.Future[Answer] = loop.create_future()
         waiting[number] = answer
-        request = {"id": number, "call": call, "arguments": arguments}
-        self._writer.write(json.dumps(request).encode() + b"\n")
+        self._writer.write(json.dumps({"id": number, **request}).encode() + b"\n")
         try:
             return await answer
         finally:
             del waiting[number]
-            self._end_later(loop)
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         own, theirs = socket.socketpair()
@@ -103,12 +113,6 @@ class ReaderProcess:
             if not answer.done():
                 answer.set_result(Answer(500, _ENDED.encode()))
         await asyncio.get_running_loop().run_in_executor(None, process.wait)
-
-    def _end_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._closing is not None:
-            self._closing.cancel()
-        if not self._waiting:
-            self._closing = loop.call_later(self._idle, self.close)
 
     def close(self) -> None:
         """Ends the process; requests that wait for an answer get an error."""

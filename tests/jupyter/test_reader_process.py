@@ -52,6 +52,20 @@ def test_a_reader_ends_when_nobody_asks(tmp_path: Path) -> None:
     assert not readers()
 
 
+def test_a_reader_that_takes_its_time_is_not_idle() -> None:
+    async def asked() -> Answer:
+        process = ReaderProcess(idle=0.05)
+        await process.ask("jobs")
+        [reader] = readers()
+        reader.suspend()
+        asyncio.get_running_loop().call_later(0.2, reader.resume)
+        late = await process.ask("jobs")
+        await process.ended()
+        return late
+
+    assert asyncio.run(asked()).status == 200
+
+
 def test_text_that_is_not_valid_unicode_is_answered() -> None:
     """A path can have bytes that aren't UTF-8, which Python reads as surrogates."""
     end(RecordedJob("train\udcff", checkpoint_dir="/tmp/\udcff"))
