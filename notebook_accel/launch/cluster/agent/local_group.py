@@ -169,12 +169,13 @@ class LocalGroup:
     def _check_later(self) -> None:
         if self._partial_lines.any and not self._is_checking:
             self._is_checking = True
-            self._loop.call_later(WINDOW, self._check)
+            # Once more around the loop, which reads what has come while it was busy: perhaps the rest of the line.
+            self._loop.call_later(WINDOW, lambda: self._loop.call_later(0, self._check))
 
     def _check(self) -> None:
         """Sends the partial lines that are due."""
         self._is_checking = False
         for local, stream in self._partial_lines.due():
-            if self._unread[local] <= UNREAD:  # otherwise the rest of the line would not be read either
+            if self._unread[local] <= UNREAD // 2:  # otherwise the rest of the line might have to wait
                 self._write(local, stream, self._partial_lines.take((local, stream)))
         self._check_later()

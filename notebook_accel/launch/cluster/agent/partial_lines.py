@@ -10,7 +10,7 @@ import time
 
 Stream = tuple[int, str]
 """A rank, by its number on this machine, and the name of one of its streams."""
-WINDOW = 0.02
+WINDOW = 0.1
 """Seconds that a beginning is held. A prompt, which has no line end, is sent after this time."""
 _MOST = 2**16
 """Bytes from which a line is sent in pieces."""

@@ -27,6 +27,7 @@ from notebook_accel.events import (
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
+from notebook_accel.launch.cluster.agent.partial_lines import WINDOW
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.wire import payload
@@ -44,11 +45,11 @@ class Agent:
 
     def __init__(self, **environment: str) -> None:
         self.frames: list[Frame] = []
-        self._loop = EventLoop()
+        self.loop = EventLoop()
         rendezvous = open_rendezvous(LaunchConfig(), 0)
         header = {"group": 7, "members": [RANK], "label": "node-b", "ahead": 0.0, "heartbeat": 60.0, "pace": 1.0}
         header["environment"] = environment
-        self.group = LocalGroup(header, engines.get("forkserver"), self._loop, self.frames.append)
+        self.group = LocalGroup(header, engines.get("forkserver"), self.loop, self.frames.append)
         own = environments(1, rendezvous, {})
         self.group.start({**header, "environments": own}, rendezvous, {}, {})
 
@@ -79,11 +80,11 @@ class Agent:
         deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, self.events()
-            self._loop.run_once(0.1)
+            self.loop.run_once(0.1)
 
     def settle(self) -> None:
         """Lets the agent take all that the rank can still write."""
-        while self._loop.run_once(0.5):
+        while self.loop.run_once(0.5):
             pass
 
 
@@ -134,6 +135,29 @@ def test_what_a_line_begins_with_is_sent_though_its_end_does_not_come(agent: Age
     agent.wait_for(lambda: b"deaf" in agent.output())
     agent.request("signal", signum=9)
     agent.wait_for(lambda: agent.has(Exited))
+
+
+def test_a_line_is_sent_whole_if_its_end_came_while_the_agent_was_busy(agent: Agent) -> None:
+    (is_busy, make_busy), (has_end, write_end) = os.pipe(), os.pipe()
+
+    def be_busy() -> None:
+        os.read(is_busy, 1)
+        time.sleep(2 * WINDOW)
+        os.write(write_end, b" end\n")
+
+    agent.wait_for(lambda: agent.has(Hello))
+    agent.settle()  # whatever else the rank says would be sent after the beginning of the line
+    agent.loop.register(is_busy, be_busy)
+    agent.loop.register(has_end, lambda: agent.group.on_event(0, Written("stdout", [os.read(has_end, 9)])))
+    agent.group.on_event(0, Written("stdout", [b"begin"]))
+    os.write(make_busy, b"+")
+    agent.wait_for(lambda: b"end" in agent.output())
+    sent = [b"".join(map(bytes, blobs)) for _, blobs in agent.frames]
+    assert sum(b"begin" in each for each in sent) == sum(b"begin end" in each for each in sent) == 1
+    for descriptor in (is_busy, has_end):
+        agent.loop.unregister(descriptor)
+    for descriptor in (is_busy, make_busy, has_end, write_end):
+        os.close(descriptor)
 
 
 def test_a_rank_is_asked_for_its_stacks_over_its_agent(agent: Agent) -> None:
