@@ -29,6 +29,12 @@ from notebook_accel.errors import (
     RankTimeoutError,
     UnsupportedNameError,
 )
+from notebook_accel.insight.comparison import (
+    compare,
+)
+from notebook_accel.insight.scaling import (
+    scaling,
+)
 from notebook_accel.launch.driver.attach import (
     attach,
     jobs,
@@ -36,12 +42,6 @@ from notebook_accel.launch.driver.attach import (
 from notebook_accel.launch.driver.launcher import (
     debug_launcher,
     notebook_launcher,
-)
-from notebook_accel.launch.driver.scaling.scaling import (
-    scaling,
-)
-from notebook_accel.launch.job.comparison.compare import (
-    compare,
 )
 from notebook_accel.launch.job.job import (
     Job,

@@ -33,10 +33,10 @@ TABLE = (
     Row("errors", "", """CheckpointError ConfigurationError HardwareError JobCancelledError JobEndedError JobLostError
         LaunchError NotebookAccelError PayloadError PreemptedError RankError RankTimeoutError UnsupportedNameError"""),
     Row("errors", "utils.operations", "DistributedOperationException"),
+    Row("insight.comparison", "", "compare"),
+    Row("insight.scaling", "", "scaling"),
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
-    Row("launch.driver.scaling.scaling", "", "scaling"),
-    Row("launch.job.comparison.compare", "", "compare"),
     Row("launch.job.job", "", "Job"),
     Row("launch.rank.reports.report", "", "report"),
     Row("notebook.views", "", "set_view"),

@@ -6,8 +6,8 @@ import json
 
 import click
 
+from notebook_accel.insight.comparison import compare
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.job.comparison.compare import compare
 
 
 @click.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.job.flamegraphs.test_speedscope import is_speedscope
+from tests.insight.test_flamegraph_files import is_speedscope
 from tests.live_notebook import Notebook
 
 WORK = """

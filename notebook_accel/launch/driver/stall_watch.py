@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
-from notebook_accel.launch.job import location
-from notebook_accel.launch.job.collectives import last_collectives
+from notebook_accel.launch.job import collectives, location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requests.runner import Replies, RequestRanks
@@ -72,12 +71,12 @@ class StallWatch:
                     self._report(stalled, found["stacks"], found["collectives"], since)
 
             self._request_stacks(lambda stacks: add("stacks", stacks))
-            self._request_ranks(last_collectives.request(), lambda replies: add("collectives", replies))
+            self._request_ranks(collectives.request(), lambda replies: add("collectives", replies))
 
-    def _report(self, stalled: object, stacks: StacksByRank, collectives: Replies, since: float) -> None:
+    def _report(self, stalled: object, stacks: StacksByRank, recorded: Replies, since: float) -> None:
         if stalled is self._reported:  # nothing has changed since the stacks were requested
             locations = [location.of(state, stacks.get(rank, ())) for rank, state in enumerate(self._job.ranks)]
-            mismatch = last_collectives.mismatch_of(self._job, collectives)
+            mismatch = collectives.mismatch_of(self._job, recorded)
             self._job.apply(None, Stalled(locations, since, self._remote_ranks, mismatch))
 
     def _has_stalled(self, now: float) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
+from notebook_accel.insight.inspected_job import InspectedJob
 from notebook_accel.launch.job.controls.controlled_job import ControlledJob
-from notebook_accel.launch.job.inspected_job import InspectedJob
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.requests import number_arguments
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.insight.metric_series import Feed
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metrics.metric_series import Feed
 from notebook_accel.launch.job.metrics.report_log import Entry
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records

@@ -1,18 +1,40 @@
-"""Says where ranks disagree: `rank 1 is in all_reduce #118 of 4 MB, the others in broadcast #118 of 4 MB`."""
+"""Where ranks disagree about their last collectives.
+
+`rank 1 is in all_reduce #118 of 4 MB, the others in broadcast #118 of 4 MB`
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from notebook_accel.events import Collective
+from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
+from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.requests.runner import RankRequest, Replies
 from notebook_accel.rank_spans import named
 
+MOST = 100
+"""How many collectives of each rank there are, at most."""
 DEFAULT_GROUP = "default_pg"
 _SAME_SIZE = {"all_reduce", "broadcast", "reduce", "all_reduce_coalesced", "_broadcast_oop"}
 """The collectives that every rank gives as many bytes to. To others, ranks may give different numbers of bytes."""
 
 
-def sentence(recorded: Mapping[int, Sequence[Collective]]) -> str:
+def request() -> RankRequest:
+    """The request for the last collectives of all ranks."""
+    return RankRequest(CollectivesRequested(0, MOST))
+
+
+def mismatch_of(job: JobState, replies: Replies) -> str:
+    """Where the ranks disagree, according to their replies by index; empty if they don't."""
+    recorded: Mapping[int, list[Collective]] = {
+        job.ranks[index].rank: list(event.entries)
+        for index, event in replies.items()
+        if isinstance(event, CollectivesRecorded) and not event.error
+    }
+    return mismatch(recorded)
+
+
+def mismatch(recorded: Mapping[int, Sequence[Collective]]) -> str:
     """The first mismatch in a process group; empty if there is none.
 
     Args:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import Profiled
-from notebook_accel.launch.job.profiles.job_profile import JobProfile
-from tests.launch.job.profiles.traces import profiled, span
+from notebook_accel.insight.profiles import JobProfile
+from tests.insight.traces import profiled, span
 
 REDUCE = "gloo:all_reduce"
 

@@ -10,8 +10,8 @@ import pytest
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Frame, Sampled
-from notebook_accel.launch.job.flamegraphs import flamegraph_html
-from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
+from notebook_accel.insight import flamegraph
+from notebook_accel.insight.flamegraph import Flamegraph
 
 TORCH = f"{sysconfig.get_paths()['purelib']}/torch"
 TRAIN = Frame("/home/me/train.py", 7, "train<>")
@@ -60,7 +60,7 @@ def test_each_rank_has_its_share_of_collectives() -> None:
 
 
 def test_of_many_ranks_some_have_their_own_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flamegraph_html, "MOST_RANKS", 2)
+    monkeypatch.setattr(flamegraph, "MOST_RANKS", 2)
     drawn = Flamegraph("train()", {number: rank() for number in range(5)}, [])._repr_html_()
     assert drawn.count("<details") == 3
     assert "3 more ranks are not drawn" in drawn

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
 from typing import NamedTuple
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.insight import step_times
 from notebook_accel.launch.job import text
-from notebook_accel.launch.job.comparison import loss_curve, measures
-from notebook_accel.launch.job.comparison.loss_curve import Curve
-from notebook_accel.launch.job.comparison.measures import Measures
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import JobState
 
 _SAME = 0.05
 """Throughput that differs by less is about the same."""
@@ -41,11 +44,10 @@ class Comparison:
 
     def __init__(self, first: Job, second: Job) -> None:
         self._titles = tuple(f"{job.title} {job.id}" for job in (first, second))
-        one, other = measures.of(first), measures.of(second)
-        curves = loss_curve.curves(first), loss_curve.curves(second)
+        one, other = measures_of(first), measures_of(second)
         self.verdict = "; ".join(_verdict(one, other)) or "the jobs have no measurements in common"
         """What the numbers mean, in one sentence."""
-        self.lines = [*_lines(one, other), *_curve_lines(*curves)]
+        self.lines = [*_lines(one, other), *_curve_lines(curves(first), curves(second))]
         """The rows of the table."""
 
     def __repr__(self) -> str:
@@ -156,3 +158,91 @@ def _milliseconds(seconds: float) -> str:
 
 def _value(value: float | None) -> str:
     return "" if value is None else text.value(value)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a job did so far."""
+
+    ranks: int
+    """Of all kernels together."""
+    seconds: float
+    """Since it began."""
+    step: float | None
+    """Seconds of a step, the mean of its ranks; `None` if no rank has measured steps; the same holds below."""
+    parts: dict[str, float]
+    """Seconds of each part of a step, the mean of its ranks."""
+    samples_per_second: float | None
+    """Of all its ranks together; `None` also if batches have no fixed size."""
+    memory: int | None
+    """The most bytes that a rank held: its peak if it has ended, otherwise its last report."""
+    device_memory: int | None
+    """The most bytes that a rank held on its device at the last report."""
+
+
+def measures_of(job: JobState) -> Measures:
+    """The numbers of a job as it is."""
+    rows = step_times.rows((state.rank, state.step_times) for state in job.ranks)
+    rates = [row["samples_per_second"] for row in rows]
+    known = [rate for rate in rates if rate is not None]
+    held = [(state.exited and state.exited.peak_resident) or state.resident for state in job.ranks]
+    on_device = [state.device_used for state in job.ranks if state.device_used is not None]
+    # A kernel of several knows only its own ranks; those of the others do the same work.
+    share = len(job.ranks) / job.world_size
+    return Measures(
+        ranks=job.world_size,
+        seconds=job.seconds,
+        step=_mean([row["seconds"] for row in rows]),
+        parts={part: _mean([row[part] for row in rows]) or 0.0 for part in step_times.PARTS} if rows else {},
+        samples_per_second=sum(known) / share if known and len(known) == len(rates) == len(job.ranks) else None,
+        memory=max(held, default=0) or None,
+        device_memory=max(on_device, default=0) or None,
+    )
+
+
+def _mean(values: list[float | int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The values of one name."""
+
+    by_step: Mapping[int, float]
+    """The mean of the ranks that reported it at the step."""
+    seconds: list[float]
+    """When each value came, since the job began, in order."""
+    values: list[float]
+    """The values of all ranks, in the same order."""
+
+    def at_step(self, step: int) -> float | None:
+        """The value at a step."""
+        return self.by_step.get(step)
+
+    def after(self, seconds: float) -> float | None:
+        """The last value that came until then."""
+        position = bisect_right(self.seconds, seconds)
+        return self.values[position - 1] if position else None
+
+
+def curves(job: JobState) -> dict[str, Curve]:
+    """The curve of each name.
+
+    Raises:
+        JobLostError: The reports were in a file that is gone.
+    """
+    steps: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for _, reports in job.report_log.read():
+        for values, step, at in reports.rows():
+            for name, value in values.items():
+                times[name].append((at - job.started, value))
+                if step is not None:
+                    steps[name][step].append(value)
+    found = {}
+    for name, points in times.items():
+        points.sort()
+        by_step = {step: fmean(values) for step, values in steps[name].items()}
+        found[name] = Curve(by_step, [at for at, _ in points], [value for _, value in points])
+    return found

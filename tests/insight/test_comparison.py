@@ -10,8 +10,8 @@ import pytest
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, Heartbeat, Report, Reports, StepTimes
-from notebook_accel.launch.driver.scaling.scaling_curve import ScalingCurve
-from notebook_accel.launch.job.comparison.compare import Comparison, Line, compare
+from notebook_accel.insight.comparison import Comparison, Line, compare
+from notebook_accel.insight.scaling import ScalingCurve
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_accel.launch.job.profiles import intervals, rank_summary, rank_trace
-from notebook_accel.launch.job.profiles.rank_summary import RankSummary
-from tests.launch.job.profiles.traces import DEVICE, profiled, span
+from notebook_accel.insight import profile_summary, profile_traces
+from notebook_accel.insight.profile_summary import RankSummary
+from tests.insight.traces import DEVICE, profiled, span
 
 numbers = st.integers(0, 30)
 spans = st.lists(st.tuples(numbers, numbers).map(sorted).map(tuple), max_size=8)
 
 
 def summary(*events: dict[str, object], ends: tuple[float, ...] = (0, 1000)) -> RankSummary:
-    return rank_summary.summarize(rank_trace.read(profiled(*events, ends=ends), since_epoch=False))
+    return profile_summary.summarize(profile_traces.read(profiled(*events, ends=ends), since_epoch=False))
 
 
 def seconds(found: RankSummary) -> list[float]:
@@ -28,11 +28,11 @@ def test_intervals_cover_what_their_points_do(first: list[tuple[int, int]], seco
     def points(found: list[tuple[float, float]]) -> set[float]:
         return {point for start, end in found for point in range(int(start), int(end))}
 
-    one, two = intervals.union(first), intervals.union(second)
+    one, two = profile_summary.union(first), profile_summary.union(second)
     assert points(one) == points(first)
-    assert points(intervals.both(one, two)) == points(first) & points(second)
-    assert points(intervals.without(one, two)) == points(first) - points(second)
-    assert intervals.length(one) == len(points(one))
+    assert points(profile_summary.both(one, two)) == points(first) & points(second)
+    assert points(profile_summary.without(one, two)) == points(first) - points(second)
+    assert profile_summary.length(one) == len(points(one))
 
 
 def test_a_collective_is_hidden_while_operations_run() -> None:

@@ -1,35 +1,25 @@
-"""Asks the ranks of a job for their last collectives, and makes a table of them."""
+"""The last collectives of each rank as a table, as `job.collectives()` returns it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
-from notebook_accel.launch.job.collectives import mismatch
-from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.events import Collective, CollectivesRecorded
+from notebook_accel.launch.job import collectives
 from notebook_accel.launch.job.requests import rank_replies
 from notebook_accel.launch.job.requests.job_handle import JobHandle
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MOST = 100
-"""How many collectives of each rank there are, at most."""
 COLUMNS = ("rank", "group", "number", "operation", "shapes", "bytes", "began", "seconds", "done")
 Row = dict[str, Any]
 _CAUSE = "its ranks can't be asked for their collectives: call job.collectives()"
 
 
-def request() -> RankRequest:
-    """The request for the last collectives of all ranks."""
-    return RankRequest(CollectivesRequested(0, MOST))
-
-
 def table(job: JobHandle, rank: int | None) -> DataFrame | list[Row]:
     """Implements `Job.collectives`."""
-    found = rank_replies.replies(job, request().event, 0.0, rank, _CAUSE)
+    found = rank_replies.replies(job, collectives.request().event, 0.0, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, CollectivesRecorded)}
     if not replies:
         raise TimeoutError(
@@ -46,18 +36,8 @@ def table(job: JobHandle, rank: int | None) -> DataFrame | list[Row]:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def mismatch_of(job: JobState, replies: Replies) -> str:
-    """Where the ranks disagree, according to their replies by index; empty if they don't."""
-    recorded: Mapping[int, list[Collective]] = {
-        job.ranks[index].rank: list(event.entries)
-        for index, event in replies.items()
-        if isinstance(event, CollectivesRecorded) and not event.error
-    }
-    return mismatch.sentence(recorded)
-
-
 def _row(rank: int, entry: Collective, reported: float) -> Row:
-    group = entry.group_label if entry.group_label == mismatch.DEFAULT_GROUP else entry.group
+    group = entry.group_label if entry.group_label == collectives.DEFAULT_GROUP else entry.group
     values = (
         rank,
         group,

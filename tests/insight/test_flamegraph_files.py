@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from notebook_accel.events import Frame, Sampled
-from notebook_accel.launch.job.flamegraphs import call_tree, speedscope
+from notebook_accel.insight import flamegraph
 
 UNITS = {"none", "nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"}
 
@@ -33,8 +33,8 @@ def is_speedscope(document: dict[str, Any]) -> None:
 def test_each_stack_is_written_once_with_its_seconds() -> None:
     frames = [Frame("a.py", 1, "train"), Frame("a.py", 5, "step"), Frame("a.py", 2, "train")]
     sampled = Sampled(1, frames, [-1, 0, -1], [0, 750_000, 250_000], 100, 1.0, 0.0, 0.0)
-    tree = call_tree.build([sampled])
-    document = speedscope.document("train()", {"rank 0": tree})
+    tree = flamegraph.call_tree([sampled])
+    document = flamegraph.speedscope_document("train()", {"rank 0": tree})
     is_speedscope(document)
     (profile,) = document["profiles"]
     names = [[document["shared"]["frames"][index]["line"] for index in sample] for sample in profile["samples"]]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import HotLine, StepTimes
-from notebook_accel.launch.job.advice import advice
+from notebook_accel.insight.advice import advice
 
 HEALTHY = {"data": 0.2, "forward": 2.0, "backward": 4.0, "sync": 0.3, "optimizer": 0.5, "rest": 0.2}
 """Seconds of 100 steps."""

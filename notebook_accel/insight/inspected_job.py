@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 from typing import TYPE_CHECKING
 
-from notebook_accel.launch.job import advice, anatomy
+from notebook_accel.insight import advice, step_times
 from notebook_accel.launch.job.metrics import report_log
 from notebook_accel.launch.job.requests import number_arguments
 from notebook_accel.launch.job.requests.job_handle import JobHandle
@@ -15,9 +15,9 @@ from notebook_accel.launch.job.requests.short_errors import short_errors
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from notebook_accel.launch.job.collectives import last_collectives
-    from notebook_accel.launch.job.flamegraphs.flamegraph import Flamegraph
-    from notebook_accel.launch.job.profiles.job_profile import JobProfile
+    from notebook_accel.insight import collectives as last_collectives
+    from notebook_accel.insight.flamegraph import Flamegraph
+    from notebook_accel.insight.profiles import JobProfile
     from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
 
 
@@ -41,14 +41,14 @@ class InspectedJob(JobHandle):
         return report_log.table(self.report_log.read(), self._start.first, self.started)
 
     @property
-    def anatomy(self) -> DataFrame | list[anatomy.Row]:
+    def anatomy(self) -> DataFrame | list[step_times.Row]:
         """What a training step takes so far, one row for each rank that trains with prepared objects.
 
         `seconds` is the mean of a step, and `data`, `copy`, `forward`, `backward`, `sync`, `optimizer` and `rest` are
         its parts; with `_share` after the name, as a fraction of the step. `samples_per_second` is missing if batches
         have no fixed size. The first step is left out. A DataFrame if pandas is installed, otherwise a list of dicts.
         """
-        return anatomy.table((state.rank, state.step_times) for state in self._ranks)
+        return step_times.table((state.rank, state.step_times) for state in self._ranks)
 
     @property
     def advice(self) -> list[str]:
@@ -114,9 +114,9 @@ class InspectedJob(JobHandle):
             JobEndedError: The job has ended.
             TimeoutError: No rank has reported samples.
         """
-        from notebook_accel.launch.job.flamegraphs import sampling
+        from notebook_accel.insight import flamegraph
 
-        return sampling.sample(self, seconds, rank, rate)
+        return flamegraph.sample(self, seconds, rank, rate)
 
     @short_errors
     def profile(self, steps: int = 5, rank: int | None = None, *, timeout: float = 60.0) -> JobProfile:
@@ -136,9 +136,9 @@ class InspectedJob(JobHandle):
             TimeoutError: No rank has sent a trace, for example because no step ended in time, or because another
                 profiler of torch is active there; the message says which.
         """
-        from notebook_accel.launch.job.profiles import profile_request
+        from notebook_accel.insight import profiles
 
-        return profile_request.profile(self, steps, rank, timeout)
+        return profiles.profile(self, steps, rank, timeout)
 
     @short_errors
     def collectives(self, rank: int | None = None) -> DataFrame | list[last_collectives.Row]:
@@ -157,6 +157,6 @@ class InspectedJob(JobHandle):
             JobEndedError: The job has ended.
             TimeoutError: No rank has replied, or torch records no collectives there; the message says which.
         """
-        from notebook_accel.launch.job.collectives import last_collectives
+        from notebook_accel.insight import collectives
 
-        return last_collectives.table(self, rank)
+        return collectives.table(self, rank)
