@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.insight import step_times
+from notebook_accel.insight import pictures, step_times
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import JobState
@@ -21,7 +21,6 @@ _SAME = 0.05
 _LEAST_PART = 0.1
 """The share of a step from which on a part that has changed is named."""
 _MOST_NAMES = 8
-_CELL = "padding:1px 14px 1px 0;text-align:left"
 
 
 class Line(NamedTuple):
@@ -57,15 +56,8 @@ class Comparison:
         return "\n".join([self.verdict, *cells])
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th style="{_CELL}">{html.escape(each)}</th>' for each in ("", *self._titles, ""))
-        rows = "".join(
-            "<tr>" + "".join(f'<td style="{_CELL}">{html.escape(cell)}</td>' for cell in line) + "</tr>"
-            for line in self.lines
-        )
-        return (
-            f"<div><div><b>{html.escape(self.verdict)}</b></div>"
-            f'<table style="border-collapse:collapse"><tr>{head}</tr>{rows}</table></div>'
-        )
+        rows = [[html.escape(cell) for cell in line] for line in self.lines]
+        return pictures.picture(self.verdict, (), pictures.table(rows, ("", *self._titles, "")))
 
 
 def compare(first: Job, second: Job) -> Comparison:

@@ -18,6 +18,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Frame, Sampled, SamplesRequested
+from notebook_accel.insight import pictures
 from notebook_accel.launch.job.requests import number_arguments, rank_replies
 from notebook_accel.launch.job.requests.job_handle import JobHandle
 from notebook_accel.launch.job.text import shortened
@@ -80,7 +81,7 @@ class Flamegraph:
         if path.suffix == ".json":
             text = json.dumps(speedscope_document(self._title, self._trees()))
         elif path.suffix == ".html":
-            text = f"<!DOCTYPE html><meta charset='utf-8'><title>Flame graph</title>{self._repr_html_()}"
+            text = pictures.page("Flame graph", self._repr_html_())
         else:
             raise ConfigurationError(
                 f"a flame graph can't be saved as {path.name!r}: end the name with .json for speedscope, or with .html"
@@ -269,7 +270,8 @@ def draw(head: str, notes: list[str], trees: Mapping[str, Call], merged: Call) -
         trees: The tree of each rank, by its name.
         merged: The tree of all ranks together.
     """
-    parts = [_div(f"<b>{html.escape(head)}</b>"), *(_div(html.escape(note)) for note in notes), _legend()]
+    words = "width: share of the time; outermost call at the top"
+    parts = [pictures.legend((_USERS, _TORCH, _OTHER, _COLLECTIVE), words)]
     if len(trees) == 1:
         parts.append(_graph(merged))
     elif trees:
@@ -277,8 +279,10 @@ def draw(head: str, notes: list[str], trees: Mapping[str, Call], merged: Call) -
         parts += [_section(name, tree) for name, tree in list(trees.items())[:MOST_RANKS]]
         if len(trees) > MOST_RANKS:
             left = len(trees) - MOST_RANKS
-            parts.append(_div(f"{left} more ranks are not drawn by themselves; job.flamegraph(rank=…) draws one"))
-    return _div("".join(parts), "line-height:1.4") + f"<script>{_SCRIPT}</script>"
+            parts.append(
+                pictures.div(f"{left} more ranks are not drawn by themselves; job.flamegraph(rank=…) draws one")
+            )
+    return pictures.picture(head, notes, *parts) + f"<script>{_SCRIPT}</script>"
 
 
 def _section(name: str, tree: Call, *, is_open: bool = False) -> str:
@@ -288,20 +292,8 @@ def _section(name: str, tree: Call, *, is_open: bool = False) -> str:
     return f"<details{' open' if is_open else ''}>{summary}{_graph(tree)}</details>"
 
 
-def _legend() -> str:
-    kinds = (_USERS, _TORCH, _OTHER, _COLLECTIVE)
-    marks = "".join(
-        f'<span style="background-color:{color};color:{ink};padding:0 0.5em;margin-right:0.5em;border-radius:3px">'
-        f"{name}</span>"
-        for name, color, ink in kinds
-    )
-    return _div(
-        f"{marks}<span>width: share of the time; outermost call at the top</span>", "font-size:85%;margin:4px 0"
-    )
-
-
 def _graph(root: Call) -> str:
-    return _div(_row(root, root.total or 1.0, 0), "margin:4px 0 8px;font-size:12px")
+    return pictures.div(_row(root, root.total or 1.0, 0), "margin:4px 0 8px;font-size:12px")
 
 
 def _row(call: Call, whole: float, depth: int) -> str:
@@ -310,10 +302,10 @@ def _row(call: Call, whole: float, depth: int) -> str:
     if not drawn or depth == _MOST_DEPTH:
         return ""
     boxes = "".join(
-        _div(_box(child, whole) + _row(child, whole, depth + 1), f"width:{100 * child.total / call.total:.3f}%")
+        pictures.div(_box(child, whole) + _row(child, whole, depth + 1), f"width:{100 * child.total / call.total:.3f}%")
         for child in drawn
     )
-    return _div(boxes, "display:flex")
+    return pictures.div(boxes, "display:flex")
 
 
 def _box(call: Call, whole: float) -> str:
@@ -343,10 +335,6 @@ def _kind(call: Call) -> tuple[str, str, str]:
 
 def _is_users(call: Call) -> bool:
     return call.frame is not None and is_users(call.frame)
-
-
-def _div(content: str, style: str = "") -> str:
-    return f'<div style="{style}">{content}</div>' if style else f"<div>{content}</div>"
 
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"

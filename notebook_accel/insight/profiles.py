@@ -13,7 +13,7 @@ from pathlib import Path
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Profiled, ProfileRequested
-from notebook_accel.insight import profile_summary, profile_traces
+from notebook_accel.insight import pictures, profile_summary, profile_traces
 from notebook_accel.insight.profile_summary import Operation, RankSummary
 from notebook_accel.insight.profile_traces import RankTrace
 from notebook_accel.launch.job.job_state import JobState
@@ -152,7 +152,7 @@ class JobProfile:
             (folder / f"rank-{rank}.json.gz").write_bytes(bytes(profiled.trace[0]))
         begin = min(summary.begin for summary in self.ranks.values())
         profile_traces.write_merged(folder / "merged.json.gz", self.ranks, self._trace, begin)
-        page = f"<!DOCTYPE html><meta charset='utf-8'><title>Profile</title>{self._repr_html_()}"
+        page = pictures.page("Profile", self._repr_html_())
         (folder / "summary.html").write_text(page, encoding="utf-8")
         return folder
 
@@ -199,8 +199,7 @@ _PARTS = (
     ("communication that nothing hides", "#b3261e", "#ffffff"),
     ("gaps", "#cccccc", "#1a1a1a"),
 )
-_CELL = "padding:1px 10px 1px 0;text-align:left;vertical-align:top"
-_NUMBER = "padding:1px 10px 1px 0;text-align:right;vertical-align:top;white-space:nowrap"
+_OPERATION = ("operation", "ms a step", "share", "calls a step", "where ranks differ")
 
 
 def shares(summary: RankSummary) -> str:
@@ -231,58 +230,45 @@ def draw(head: str, notes: list[str], ranks: Mapping[int, RankSummary], operatio
     """
     shown = list(ranks.items())[:MOST_RANKS]
     longest = max(summary.step for summary in ranks.values()) or 1.0
-    rows = "".join(_rank(rank, summary, longest) for rank, summary in shown)
-    left = f"<div>{len(ranks) - MOST_RANKS} more ranks are in .ranks</div>" if len(ranks) > MOST_RANKS else ""
-    lines = "".join(f"<div>{html.escape(note)}</div>" for note in notes)
-    saving = "<div><code>save(folder)</code> writes the traces, by rank and all in one, for Perfetto.</div>"
-    table = f'<table style="border-collapse:collapse">{rows}</table>'
-    return (
-        f'<div style="line-height:1.4"><div><b>{html.escape(head)}</b></div>{lines}{_legend()}'
-        f"{table}{left}{_operations(operations)}{saving}</div>"
+    below = [f"{len(ranks) - MOST_RANKS} more ranks are in .ranks"] if len(ranks) > MOST_RANKS else []
+    return pictures.picture(
+        head,
+        notes,
+        pictures.legend(_PARTS),
+        pictures.table((_rank(rank, summary, longest) for rank, summary in shown), numbers=(2,)),
+        *map(pictures.div, below),
+        pictures.table(map(_operation, operations), _OPERATION, numbers=(1, 2, 3)) if operations else "",
+        pictures.div("<code>save(folder)</code> writes the traces, by rank and all in one, for Perfetto."),
     )
 
 
-def _legend() -> str:
-    marks = "".join(
-        f'<span style="background-color:{color};color:{ink};padding:0 0.5em;margin-right:0.5em;border-radius:3px">'
-        f"{name}</span>"
-        for name, color, ink in _PARTS
-    )
-    return f'<div style="font-size:85%;margin:4px 0">{marks}</div>'
-
-
-def _rank(rank: int, summary: RankSummary, longest: float) -> str:
+def _rank(rank: int, summary: RankSummary, longest: float) -> tuple[str, ...]:
     exposed = summary.communication - summary.hidden
     times = (summary.compute - summary.hidden, summary.hidden, exposed, summary.gaps)
-    total = sum(times) or 1.0
-    bars = "".join(
-        f'<div title="{html.escape(f"{name}: {1e3 * seconds / summary.steps:.2f} ms a step")}" '
-        f'style="width:{100 * seconds / total:.2f}%;background-color:{color}"></div>'
+    parts = [
+        (seconds, color, f"{name}: {1e3 * seconds / summary.steps:.2f} ms a step")
         for seconds, (name, color, _) in zip(times, _PARTS, strict=True)
-    )
-    bar = f'<div style="display:flex;height:14px;width:{240 * summary.step / longest:.0f}px">{bars}</div>'
+    ]
     gaps = "".join(
-        f"<div>{1e3 * gap.seconds:.1f} ms {html.escape(_short(gap.what))}</div>" for gap in summary.longest_gaps
+        pictures.div(f"{1e3 * gap.seconds:.1f} ms {html.escape(_short(gap.what))}") for gap in summary.longest_gaps
     )
     details = f"<details><summary>longest gaps</summary>{gaps}</details>" if gaps else ""
     return (
-        f'<tr><td style="{_CELL};white-space:nowrap">rank {rank}</td><td style="{_CELL}">{bar}</td>'
-        f'<td style="{_NUMBER}">{1e3 * summary.step:.1f} ms a step</td>'
-        f'<td style="{_CELL}">{shares(summary)}{details}</td></tr>'
+        f"<span style='white-space:nowrap'>rank {rank}</span>",
+        pictures.bar(parts, 240 * summary.step / longest),
+        f"{1e3 * summary.step:.1f} ms a step",
+        f"{shares(summary)}{details}",
     )
 
 
-def _operations(operations: Sequence[Operation]) -> str:
-    names = ("operation", "ms a step", "share", "calls a step", "where ranks differ")
-    head = "".join(f'<th style="{_CELL if name in (names[0], names[-1]) else _NUMBER}">{name}</th>' for name in names)
-    rows = "".join(
-        f'<tr><td style="{_CELL}"><code>{html.escape(_short(each.name))}</code></td>'
-        f'<td style="{_NUMBER}">{1e3 * each.seconds:.2f}</td><td style="{_NUMBER}">{each.share:.0%}</td>'
-        f'<td style="{_NUMBER}">{each.calls:.1f}</td>'
-        f'<td style="{_CELL}">{difference(each) if each.differs else ""}</td></tr>'
-        for each in operations
+def _operation(operation: Operation) -> tuple[str, ...]:
+    return (
+        f"<code>{html.escape(_short(operation.name))}</code>",
+        f"{1e3 * operation.seconds:.2f}",
+        f"{operation.share:.0%}",
+        f"{operation.calls:.1f}",
+        difference(operation) if operation.differs else "",
     )
-    return f'<table style="border-collapse:collapse;margin:6px 0"><tr>{head}</tr>{rows}</table>' if operations else ""
 
 
 def _short(text: str) -> str:

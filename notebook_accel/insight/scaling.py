@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.insight import comparison
+from notebook_accel.insight import comparison, pictures
 from notebook_accel.launch.driver.launcher import notebook_launcher
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
@@ -78,7 +77,6 @@ def _run(function: Callable[..., Any], args: Sequence[Any], number: int, options
 
 _BAR = 240
 """The width of the longest bar, in pixels."""
-_CELL = "padding:1px 14px 1px 0;text-align:left"
 
 
 class Point(NamedTuple):
@@ -141,26 +139,17 @@ class ScalingCurve:
 
     def _repr_html_(self) -> str:
         ideal = max(point.throughput / point.efficiency for point in self.points)
-        rows = "".join(self._row(point, ideal) for point in self.points)
-        notes = "".join(f"<div>{html.escape(note)}</div>" for note in self.notes)
-        return (
-            f"<div><div><b>{html.escape(self._title)}</b></div>{notes}"
-            f'<table style="border-collapse:collapse">{rows}</table>'
-            f"<div>{self.unit}; gray: what the ranks would do if each did as much as with the first number</div></div>"
-        )
+        below = f"{self.unit}; gray: what the ranks would do if each did as much as with the first number"
+        rows = [self._row(point, ideal) for point in self.points]
+        return pictures.picture(self._title, self.notes, pictures.table(rows), pictures.div(below))
 
-    def _row(self, point: Point, ideal: float) -> str:
-        whole = _BAR * point.throughput / point.efficiency / ideal
-        filled = _BAR * point.throughput / ideal
-        bar = (
-            f'<div style="width:{max(whole, filled):.0f}px;background-color:#cccccc">'
-            f'<div style="width:{filled:.0f}px;height:14px;background-color:#f2b84b"></div></div>'
-        )
-        cells = (
+    def _row(self, point: Point, ideal: float) -> tuple[str, ...]:
+        whole, filled = point.throughput / point.efficiency, point.throughput
+        parts = ((filled, "#f2b84b", ""), (max(0.0, whole - filled), "#cccccc", ""))
+        return (
             f"{point.ranks} rank{'' if point.ranks == 1 else 's'}",
-            bar,
+            pictures.bar(parts, _BAR * max(whole, filled) / ideal),
             text.value(point.throughput),
             f"{point.speedup:.2f}×",
             f"{point.efficiency:.0%} efficiency",
         )
-        return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
