@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.events import Collective, CollectivesRecorded
-from notebook_accel.launch.job import collectives
-from notebook_accel.launch.job.requests import rank_replies
-from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job import collectives, requests
+from notebook_accel.launch.job.requests import JobHandle
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,7 +18,7 @@ _CAUSE = "its ranks can't be asked for their collectives: call job.collectives()
 
 def table(job: JobHandle, rank: int | None) -> DataFrame | list[Row]:
     """Implements `Job.collectives`."""
-    found = rank_replies.replies(job, collectives.request().event, 0.0, rank, _CAUSE)
+    found = requests.replies(job, collectives.request().event, 0.0, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, CollectivesRecorded)}
     if not replies:
         raise TimeoutError(

@@ -19,8 +19,8 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Frame, Sampled, SamplesRequested
 from notebook_accel.insight import pictures
-from notebook_accel.launch.job.requests import number_arguments, rank_replies
-from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job import requests
+from notebook_accel.launch.job.requests import JobHandle
 from notebook_accel.launch.job.text import shortened
 from notebook_accel.launch.system import installed
 from notebook_accel.launch.wire import cell_names, collective_in_stack, stack_frames
@@ -29,13 +29,51 @@ from notebook_accel.rank_spans import named
 _LONGEST = 600.0
 _HIGHEST_RATE = 1000.0
 _CAUSE = "its ranks can't be sampled: call job.flamegraph()"
+_LEAST_SHARE = 0.05
+"""The share of the time below which a call is not in the text."""
+_MOST_LINES = 40
+_LEAST = 0.003
+"""The share of the whole below which a call is not drawn."""
+_MOST_DEPTH = 80
+MOST_RANKS = 8
+"""The most ranks that have their own picture."""
+_MOST_CHARACTERS = 200
+_COLLECTIVE = ("collective operation", "#b3261e", "#ffffff")
+_USERS = ("your code", "#f2b84b", "#1a1a1a")
+_TORCH = ("torch", "#9cc3e6", "#1a1a1a")
+_OTHER = ("other libraries", "#cccccc", "#1a1a1a")
+_SCRIPT = """
+(root => {
+  if (!root) return;
+  const boxes = [...root.querySelectorAll("[title]")];
+  let shown = null;
+  const zoom = box => {
+    boxes.forEach(each => { each.parentNode.style.width = each.dataset.width; each.parentNode.style.display = ""; });
+    shown = box === shown ? null : box;
+    for (let call = shown && box.parentNode; call && root.contains(call) && call.firstElementChild.title;
+         call = call.parentNode.parentNode) {
+      for (const other of call.parentNode.children) other.style.display = other === call ? "" : "none";
+      call.style.width = "100%";
+    }
+  };
+  boxes.forEach(box => {
+    box.dataset.width = box.parentNode.style.width;
+    box.style.cursor = "pointer";
+    box.tabIndex = 0;
+    box.setAttribute("role", "button");
+    box.onclick = () => zoom(box);
+    box.onkeydown = event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); zoom(box); } };
+  });
+})(document.currentScript && document.currentScript.previousElementSibling);
+"""
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def sample(job: JobHandle, seconds: float, rank: int | None, rate: float) -> Flamegraph:
     """Implements `Job.flamegraph`."""
-    seconds = number_arguments.checked("seconds", seconds, above=0, most=_LONGEST)
-    rate = number_arguments.checked("rate", rate, above=0, most=_HIGHEST_RATE, what="a number of samples per second")
-    found = rank_replies.replies(job, SamplesRequested(0, seconds, rate), seconds, rank, _CAUSE)
+    seconds = requests.checked_number("seconds", seconds, above=0, most=_LONGEST)
+    rate = requests.checked_number("rate", rate, above=0, most=_HIGHEST_RATE, what="a number of samples per second")
+    found = requests.replies(job, SamplesRequested(0, seconds, rate), seconds, rank, _CAUSE)
     samples = {each: event for each, event in found.by_rank.items() if isinstance(event, Sampled)}
     if not samples:
         raise TimeoutError(
@@ -43,11 +81,6 @@ def sample(job: JobHandle, seconds: float, rank: int | None, rate: float) -> Fla
             "Try again, or look at job.stacks()"
         )
     return Flamegraph(job.title, samples, found.missing)
-
-
-_LEAST_SHARE = 0.05
-"""The share of the time below which a call is not in the text."""
-_MOST_LINES = 40
 
 
 class Flamegraph:
@@ -225,42 +258,6 @@ def is_users(frame: Frame) -> bool:
     return cell_names.name_of(frame.filename) != frame.filename or stack_frames.is_user_file(frame.filename)
 
 
-_LEAST = 0.003
-"""The share of the whole below which a call is not drawn."""
-_MOST_DEPTH = 80
-MOST_RANKS = 8
-"""The most ranks that have their own picture."""
-_MOST_CHARACTERS = 200
-_COLLECTIVE = ("collective operation", "#b3261e", "#ffffff")
-_USERS = ("your code", "#f2b84b", "#1a1a1a")
-_TORCH = ("torch", "#9cc3e6", "#1a1a1a")
-_OTHER = ("other libraries", "#cccccc", "#1a1a1a")
-_SCRIPT = """
-(root => {
-  if (!root) return;
-  const boxes = [...root.querySelectorAll("[title]")];
-  let shown = null;
-  const zoom = box => {
-    boxes.forEach(each => { each.parentNode.style.width = each.dataset.width; each.parentNode.style.display = ""; });
-    shown = box === shown ? null : box;
-    for (let call = shown && box.parentNode; call && root.contains(call) && call.firstElementChild.title;
-         call = call.parentNode.parentNode) {
-      for (const other of call.parentNode.children) other.style.display = other === call ? "" : "none";
-      call.style.width = "100%";
-    }
-  };
-  boxes.forEach(box => {
-    box.dataset.width = box.parentNode.style.width;
-    box.style.cursor = "pointer";
-    box.tabIndex = 0;
-    box.setAttribute("role", "button");
-    box.onclick = () => zoom(box);
-    box.onkeydown = event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); zoom(box); } };
-  });
-})(document.currentScript && document.currentScript.previousElementSibling);
-"""
-
-
 def draw(head: str, notes: list[str], trees: Mapping[str, Call], merged: Call) -> str:
     """The whole output.
 
@@ -335,9 +332,6 @@ def _kind(call: Call) -> tuple[str, str, str]:
 
 def _is_users(call: Call) -> bool:
     return call.frame is not None and is_users(call.frame)
-
-
-_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def speedscope_document(title: str, trees: Mapping[str, Call]) -> dict[str, Any]:

@@ -7,10 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from notebook_accel.insight import advice, step_times
-from notebook_accel.launch.job.metrics import report_log
-from notebook_accel.launch.job.requests import number_arguments
-from notebook_accel.launch.job.requests.job_handle import JobHandle
-from notebook_accel.launch.job.requests.short_errors import short_errors
+from notebook_accel.launch.job import report_log, requests
+from notebook_accel.launch.job.requests import JobHandle, short_errors
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -69,9 +67,9 @@ class InspectedJob(JobHandle):
             ConfigurationError: An argument is out of range.
             JobLostError: The lines can't be read, for example because the job's journal has been removed.
         """
-        from notebook_accel.launch.job.logs import log_text
+        from notebook_accel.launch.job import output_log
 
-        return log_text.last_lines(self.output_log, [state.rank for state in self._ranks], rank, last)
+        return output_log.last_lines(self.output_log, [state.rank for state in self._ranks], rank, last)
 
     def stacks(self, timeout: float = 5.0) -> JobStacks:
         """Returns the current Python stack of each thread of each rank, without disturbing the ranks.
@@ -85,7 +83,7 @@ class InspectedJob(JobHandle):
         """
         from notebook_accel.launch.job import location, stacks
 
-        timeout = number_arguments.timeout(timeout)
+        timeout = requests.checked_timeout(timeout)
         answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
         self.runner.request_stacks(answer.set_result)
         stacks_by_rank: StacksByRank = {}

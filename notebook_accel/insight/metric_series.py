@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from notebook_accel.events.reports import NO_STEP, Reports
-from notebook_accel.launch.job.metrics.metric_values import Values
+from notebook_accel.launch.job.metric_charts import Values
 
 Feed = Callable[[], Iterable[tuple[int, Reports]]]
 """Gives the reports that have come since the last call, each with its rank's index in the job."""

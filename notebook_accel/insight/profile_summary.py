@@ -19,6 +19,11 @@ _BACKEND = re.compile(r"(gloo|mpi|ucc):\w")
 """The names of collectives that run on a CPU's threads."""
 _CALL = re.compile(r"(c10d|_c10d_functional)::")
 """The names of calls that start a collective or wait for one."""
+_LEAST_RATIO = 1.25
+"""How many times as long an operation takes on one rank than on another where ranks differ."""
+_LEAST_SHARE = 0.02
+"""The share of a step that this has to be."""
+Intervals = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -134,12 +139,6 @@ def _around(start: float, end: float, operations: list[Span], annotations: list[
     return " and ".join(parts) or "at an unknown place"
 
 
-_LEAST_RATIO = 1.25
-"""How many times as long an operation takes on one rank than on another where ranks differ."""
-_LEAST_SHARE = 0.02
-"""The share of a step that this has to be."""
-
-
 @dataclass
 class Usage:
     """What one operation takes on one rank, over all steps."""
@@ -228,9 +227,6 @@ def _own_times(spans: Iterable[Span]) -> Iterable[tuple[Span, float]]:
                 own[open_spans[-1]] -= span.end - span.start
             open_spans.append(number)
         yield from zip(order, own, strict=True)
-
-
-Intervals = list[tuple[float, float]]
 
 
 def union(spans: Iterable[tuple[float, float]]) -> Intervals:

@@ -14,6 +14,12 @@ from typing import Any, NamedTuple
 from notebook_accel.events import Profiled
 from notebook_accel.launch.wire.constants import STEP_MARK
 
+_IDS = 1000
+"""Numbers of processes that each rank has in the file."""
+_FLOWS = "stf"
+_STEPS = "steps"
+"""The track that has the steps of a rank."""
+
 
 class Span(NamedTuple):
     """One event with a duration."""
@@ -82,13 +88,6 @@ def read(profiled: Profiled, *, since_epoch: bool) -> RankTrace:
 
 def _is_mark(event: dict[str, Any]) -> bool:
     return event.get("name") == STEP_MARK and event.get("cat") == "user_annotation"
-
-
-_IDS = 1000
-"""Numbers of processes that each rank has in the file."""
-_FLOWS = "stf"
-_STEPS = "steps"
-"""The track that has the steps of a rank."""
 
 
 def write_merged(path: Path, ranks: Iterable[int], read: Callable[[int], RankTrace], begin: float) -> None:

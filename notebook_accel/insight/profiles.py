@@ -16,9 +16,9 @@ from notebook_accel.events import Profiled, ProfileRequested
 from notebook_accel.insight import pictures, profile_summary, profile_traces
 from notebook_accel.insight.profile_summary import Operation, RankSummary
 from notebook_accel.insight.profile_traces import RankTrace
+from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.job_state import JobState
-from notebook_accel.launch.job.requests import number_arguments, rank_replies
-from notebook_accel.launch.job.requests.job_handle import JobHandle
+from notebook_accel.launch.job.requests import JobHandle
 from notebook_accel.launch.job.text import shortened
 from notebook_accel.rank_spans import named, spans
 
@@ -31,17 +31,30 @@ _MOST_BYTES = 32 * 2**20
 _MOST_BYTES_TOGETHER = 512 * 2**20
 _LEAST_BYTES = 2**20
 _CAUSE = "its steps can't be profiled: call job.profile()"
+_MOST_OPERATIONS = 10
+_MOST_RANKS = 16
+"""The most ranks that the text has a line for."""
+MOST_RANKS = 32
+"""The most ranks that have a row."""
+_MOST_CHARACTERS = 100
+_PARTS = (
+    ("computation", "#f2b84b", "#1a1a1a"),
+    ("communication that computation hides", "#9cc3e6", "#1a1a1a"),
+    ("communication that nothing hides", "#b3261e", "#ffffff"),
+    ("gaps", "#cccccc", "#1a1a1a"),
+)
+_OPERATION = ("operation", "ms a step", "share", "calls a step", "where ranks differ")
 
 
 def profile(job: JobHandle, steps: int, rank: int | None, timeout: float) -> JobProfile:
     """Implements `Job.profile`."""
     if type(steps) is not int or not 0 < steps <= MOST_STEPS:
         raise ConfigurationError(f"steps={steps!r} can't be profiled: give a whole number from 1 to {MOST_STEPS}")
-    timeout = number_arguments.checked("timeout", timeout, above=0, most=_LONGEST)
+    timeout = requests.checked_number("timeout", timeout, above=0, most=_LONGEST)
     ranks = len(job.ranks) if rank is None else 1
     most = max(_LEAST_BYTES, min(_MOST_BYTES, _MOST_BYTES_TOGETHER // ranks))
     request = ProfileRequested(0, steps, timeout, most)
-    found = rank_replies.replies(job, request, timeout + _WRITING, rank, _CAUSE)
+    found = requests.replies(job, request, timeout + _WRITING, rank, _CAUSE)
     replies = {each: event for each, event in found.by_rank.items() if isinstance(event, Profiled)}
     profiled = {each: event for each, event in replies.items() if not event.error}
     silent = [state.rank for state in job.ranks if rank in (None, state.rank) and state.rank not in replies]
@@ -61,7 +74,7 @@ def profile(job: JobHandle, steps: int, rank: int | None, timeout: float) -> Job
 def _no_trace(job: JobState, notes: list[str], *, is_late: bool) -> Exception:
     found = "; ".join(notes) or "its ranks ended in the meantime"
     if job.status.ended:
-        return rank_replies.ended(job, f"it has no profile ({found}): call job.profile()")
+        return requests.ended(job, f"it has no profile ({found}): call job.profile()")
     text = f"{job.title} can't be profiled now: {found}"
     if is_late:
         text += (
@@ -77,11 +90,6 @@ def _by_error(replies: Mapping[int, Profiled]) -> dict[str, list[int]]:
         if reply.error:
             found.setdefault(reply.error, []).append(rank)
     return found
-
-
-_MOST_OPERATIONS = 10
-_MOST_RANKS = 16
-"""The most ranks that the text has a line for."""
 
 
 class JobProfile:
@@ -188,18 +196,6 @@ def _rank_line(rank: int, summary: RankSummary) -> str:
 def _operation_line(operation: Operation) -> str:
     name = operation.name + (f"; {difference(operation)}" if operation.differs else "")
     return f"{operation.share:5.0%} {1e3 * operation.seconds:9.2f} ms {operation.calls:7.1f} calls  {name}"
-
-
-MOST_RANKS = 32
-"""The most ranks that have a row."""
-_MOST_CHARACTERS = 100
-_PARTS = (
-    ("computation", "#f2b84b", "#1a1a1a"),
-    ("communication that computation hides", "#9cc3e6", "#1a1a1a"),
-    ("communication that nothing hides", "#b3261e", "#ffffff"),
-    ("gaps", "#cccccc", "#1a1a1a"),
-)
-_OPERATION = ("operation", "ms a step", "share", "calls a step", "where ranks differ")
 
 
 def shares(summary: RankSummary) -> str:

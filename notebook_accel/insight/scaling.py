@@ -14,6 +14,8 @@ from notebook_accel.launch.show import front_end
 
 _OURS = ("num_processes", "block", "detach", "in_process")
 """The arguments of `notebook_launcher` that `scaling` sets itself, or that it can't measure with."""
+_BAR = 240
+"""The width of the longest bar, in pixels."""
 
 
 def scaling(
@@ -73,10 +75,6 @@ def _run(function: Callable[..., Any], args: Sequence[Any], number: int, options
         job.wait()
         raise
     return job
-
-
-_BAR = 240
-"""The width of the longest bar, in pixels."""
 
 
 class Point(NamedTuple):

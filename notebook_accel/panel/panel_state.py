@@ -7,12 +7,11 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job import describe, location, progress, resources
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.requested_stacks import RequestedStacks
-from notebook_accel.launch.job.resources import usage_text
+from notebook_accel.launch.job.requests import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.launch.wire.terminal_codes import plain
@@ -176,9 +175,9 @@ class StateMaker:
             "mark": "",
             "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
             "memory": describe.memory(state),
-            "usage": usage_text.brief(state) or _memory(state),
-            "usage_facts": usage_text.facts(state),
-            "warning": usage_text.warning(state),
+            "usage": resources.brief(state) or _memory(state),
+            "usage_facts": resources.facts(state),
+            "warning": resources.warning(state),
             "values": {name: value(number) for name, number in list(state.metrics.items())[:MOST_CHARTS]},
             "bars": self._rank_bars(state),
             "lines": _lines(state, self._most_lines(state)),
@@ -258,7 +257,7 @@ def _note(job: Job) -> str:
     left = [state.rank for state in job.ranks if not state.phase.ended]
     if job.stopping == 1 and left and not job.status.ended:
         return f"Waiting up to {GRACE:g} s for {named(left)} to end by themselves; click again to kill now."
-    explained = location.explain(job) or " ".join(usage_text.warnings(job)[:1] if _is_grid(job) else ())
+    explained = location.explain(job) or " ".join(resources.warnings(job)[:1] if _is_grid(job) else ())
     if not explained and (job.status.ended or not _is_grid(job)):
         explained = " ".join(f"{sentence}." for sentence in job.advice[:1])
     if job.stalled and any(place.frames for place in job.stalled.places):

@@ -13,8 +13,8 @@ from notebook_accel.events import GpuUsage
 from notebook_accel.hardware import Sensors
 from notebook_accel.hardware.host_meter import HostMeter, HostReading
 from notebook_accel.jupyter.device_model import Device, DeviceListing, Gauge, Moment
-from notebook_accel.launch.job.resources import usage_text
-from notebook_accel.launch.job.resources.gpu_counters import GpuCounters
+from notebook_accel.launch.job import resources
+from notebook_accel.launch.job.resources import GpuCounters
 
 SECONDS = 300.0
 """How long measurements are kept."""
@@ -96,7 +96,7 @@ class DeviceHistory:
         for index, (uuid, reading) in enumerate(found.items()):
             gpu = self._counters.usage(uuid, reading)
             self._add_gpu(uuid, gpu, now)
-            warning = " ".join(f"{sentence}." for sentence in usage_text.gpu_warnings(gpu))
+            warning = " ".join(f"{sentence}." for sentence in resources.gpu_warnings(gpu))
             devices.append(self._device(uuid, f"GPU {index} · {reading.name}", now, warning))
         return {"devices": devices, "problem": problem}
 

@@ -37,7 +37,7 @@ from notebook_accel.jupyter.reader.main_metric import MainMetric
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.reading import Tail, empty_job, first_and_last
 from notebook_accel.launch.journal.records import Record

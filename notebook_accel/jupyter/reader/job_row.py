@@ -10,7 +10,7 @@ from notebook_accel.jupyter.job_model import JobRow, Metric, Point
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.text import clock, duration, percent, shortened, value
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.rank_spans import named

@@ -6,10 +6,8 @@ from collections.abc import Collection
 
 from notebook_accel.events import Reports
 from notebook_accel.jupyter.reader import run_metric
-from notebook_accel.launch.job import progress
-from notebook_accel.launch.job.metrics import job_charts
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_chart import Chart
+from notebook_accel.launch.job import metric_charts, progress
+from notebook_accel.launch.job.metric_charts import Chart, Drawing
 
 
 class MainMetric:
@@ -41,4 +39,4 @@ class MainMetric:
 
     def drawn(self, running: Collection[int], most: int) -> Drawing | None:
         """What to draw of it now, in at most `most` bins; `None` if nothing was reported."""
-        return None if self._chart is None else job_charts.draw(self._chart, running, most)
+        return None if self._chart is None else metric_charts.draw(self._chart, running, most)

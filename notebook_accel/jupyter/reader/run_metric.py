@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports
 from notebook_accel.events.reports import NO_STEP
-from notebook_accel.launch.job.metrics import job_charts
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_chart import MOST_BINS, Chart
+from notebook_accel.launch.job import metric_charts
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing
 from notebook_accel.launch.journal.reading import first_and_last
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
@@ -79,7 +78,7 @@ class RunMetric:
     def drawn(self) -> Drawing | None:
         """What to draw now; `None` if the metric was not reported."""
         running = range(self.start.size) if self._record.is_running() else ()
-        return None if self._chart is None else job_charts.draw(self._chart, running, MOST_BINS)
+        return None if self._chart is None else metric_charts.draw(self._chart, running, MOST_BINS)
 
     def _add(self, rank: int, reports: Reports) -> None:
         attempt = reports.attempt or 0

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import groupby
 
 from notebook_accel.events import Cleared, Event, Line, LinesLeftOut, Notice, Shown
+from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
@@ -45,7 +45,7 @@ class Follower:
         earlier = len(self._lines) - _BACKLOG
         if earlier > 0:
             del self._lines[:earlier]
-            self._notices.insert(0, f"earlier lines are not shown; {log_text.where_all_are(self.job.id)}")
+            self._notices.insert(0, f"earlier lines are not shown; {output_log.where_all_are(self.job.id)}")
 
     @property
     def has_ended(self) -> bool:
@@ -68,7 +68,7 @@ class Follower:
         label = partial(rank_label, job.label, first, job.local_size, max(job.world_size, job.first_size))
         # An earlier attempt may have had more ranks than the one that runs.
         ranks = range(first, first + job.first_size)
-        shown = Output(ranks, label, self._screen, log_text.where_all_are(job.id))
+        shown = Output(ranks, label, self._screen, output_log.where_all_are(job.id))
         pause, rounds = threading.Event(), 0
         try:
             while not self.has_ended:
@@ -98,7 +98,7 @@ class Follower:
             if rank is not None and isinstance(event, (Line, Shown, Cleared)):
                 self._lines.append((self.job.ranks[rank].rank, event))  # a later attempt may have fewer
             elif rank is not None and isinstance(event, LinesLeftOut):
-                text = log_text.left_out(event.count, log_text.where_all_are(self.job.id))
+                text = output_log.left_out(event.count, output_log.where_all_are(self.job.id))
                 self._lines.append((self.job.ranks[rank].rank, Line("stdout", text)))
             elif isinstance(event, Notice):
                 self._notices.append(event.text)

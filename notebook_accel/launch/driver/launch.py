@@ -15,10 +15,9 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
-from notebook_accel.launch.job import rank_error
+from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
@@ -212,7 +211,7 @@ class Launch:
         try:
             view.open()  # while the ranks start
             ranks = [state.rank for state in self.job.ranks]
-            output = Output(ranks, self._plan.label, self._screen, log_text.where_all_are(self.job.id))
+            output = Output(ranks, self._plan.label, self._screen, output_log.where_all_are(self.job.id))
             runner = CallRunner(
                 group,
                 self.job,

@@ -16,7 +16,7 @@ from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports
 from notebook_accel.launch.job import collectives, location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.requests.runner import Replies, RequestRanks
+from notebook_accel.launch.job.requests import Replies, RequestRanks
 from notebook_accel.launch.job.stacks import StacksByRank
 
 

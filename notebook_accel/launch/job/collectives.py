@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
 from notebook_accel.launch.job.job_state import JobState
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
+from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.rank_spans import named
 
 MOST = 100

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import location, progress
-from notebook_accel.launch.job.controls import changes
-from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
+from notebook_accel.launch.job import controls, location, progress, resources
+from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.resources import memory_text, usage_text
 from notebook_accel.launch.job.text import blocks, duration, percent, size, value
 from notebook_accel.rank_spans import named, spans
 
@@ -51,7 +49,7 @@ def notices(job: JobState) -> list[str]:
     earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
     given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
     resume = [f"to continue this training, run %accelerate resume {job.id}"] if job.resumable else []
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes.lines(job), *resume]
+    return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]
 
 
 def _restart(job: JobState, restart: Restart) -> str:
@@ -69,7 +67,7 @@ def _restart(job: JobState, restart: Restart) -> str:
 def heading(job: JobState, *, metrics: bool = True) -> list[str]:
     """The lines above the ranks: the job, why it is stalled if it is, what is wrong with GPUs, and its metrics."""
     stall = location.explain(job)
-    return [headline(job), *([stall] if stall else []), *usage_text.warnings(job), *(_metrics(job) if metrics else ())]
+    return [headline(job), *([stall] if stall else []), *resources.warnings(job), *(_metrics(job) if metrics else ())]
 
 
 def headline(job: JobState) -> str:
@@ -105,8 +103,8 @@ def load(state: RankState) -> str:
 
     At its end, also the most memory that it held, and in which phase.
     """
-    found = [f"{name} {percent}" for name, percent in usage_text.percents(state)]
-    most = memory_text.highest(state) if state.phase.ended else ""
+    found = [f"{name} {percent}" for name, percent in resources.percents(state)]
+    most = resources.memory_highest(state) if state.phase.ended else ""
     return ", ".join(part for part in (*found, memory(state), most) if part)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.insight.inspected_job import InspectedJob
-from notebook_accel.launch.job.controls.controlled_job import ControlledJob
+from notebook_accel.launch.job import requests
+from notebook_accel.launch.job.controls import ControlledJob
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.requests import number_arguments
 
 _MAX_ERROR = 80_000
 """Characters of an error's text that the event `JobEnded` carries."""
@@ -89,7 +89,7 @@ class Job(ControlledJob, InspectedJob):
         """
         try:
             return self._over.wait(
-                None if timeout is None else number_arguments.timeout(timeout, "a number of seconds or None")
+                None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
             )
         except KeyboardInterrupt:
             error = KeyboardInterrupt(

@@ -29,13 +29,14 @@ from notebook_accel.events import (
     as_float,
 )
 from notebook_accel.launch.job import text
-from notebook_accel.launch.job.logs.output_log import OutputLog
-from notebook_accel.launch.job.metrics.job_charts import JobCharts
-from notebook_accel.launch.job.metrics.report_log import ReportLog
+from notebook_accel.launch.job.metric_charts import JobCharts
+from notebook_accel.launch.job.output_log import OutputLog
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.report_log import ReportLog
 
 MAX_CHANGES = 100
 """The number of a job's last changes that are stored."""
+Listener = Callable[["int | None", Event], object]
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,6 @@ class Restart:
     """How many steps the attempt before it had done, if that is known."""
     step: int | None = None
     """The step that it resumed from; `None` if its training has not started, or saves no checkpoints."""
-
-
-Listener = Callable[["int | None", Event], object]
 
 
 class Status(str, enum.Enum):

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Bar, Phase
-from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire.terminal_codes import plain

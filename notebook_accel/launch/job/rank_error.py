@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
+from notebook_accel.launch.job import resources
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, RankState
-from notebook_accel.launch.job.resources import memory_text
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value
@@ -188,7 +188,7 @@ def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
         summary = f"raised {text}"
         if failed.from_peer:
             summary += " (its connection was lost because another rank had ended)"
-    parts = [_format_chain(failed.chain), *memory_text.of_exception(state, failed.out_of_memory)]
+    parts = [_format_chain(failed.chain), *resources.memory_at_exception(state, failed.out_of_memory)]
     return RankFailure((state.rank,), summary, "\n\n".join(parts), _unpickle(failed))
 
 
@@ -211,7 +211,7 @@ def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
         elif exited.signal == signal.SIGABRT:
             summary += ": C code has aborted; see its last lines of output"
     killed = exited.signal == signal.SIGKILL
-    detail = "\n".join([f"{memory}.", *(memory_text.of_kill(state, oom_killed=oom_killed) if killed else ())])
+    detail = "\n".join([f"{memory}.", *(resources.memory_at_kill(state, oom_killed=oom_killed) if killed else ())])
     if "Fatal Python error" in exited.crash:
         stack = exited.crash[exited.crash.index("Fatal Python error") :]
         detail = f"It was here:\n{format_stack(stack)}\n{detail}"

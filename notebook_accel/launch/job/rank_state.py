@@ -31,7 +31,6 @@ from notebook_accel.events import (
     StepTimes,
 )
 from notebook_accel.launch.job.kept_displays import KeptDisplays
-from notebook_accel.launch.job.memory_history import MemoryHistory
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -44,6 +43,34 @@ MAX_TEXT = 2**18
 """The characters of these lines together; of longer lines, fewer are stored."""
 MAX_CLOSED_BARS = 32
 """The number of a rank's closed bars that are stored."""
+_MOST_POINTS = 32
+"""Points, of which half are left when there are as many."""
+_POINTS_SHOWN = 6
+
+
+@dataclass
+class MemoryHistory:
+    """Resident memory at moments. Adding its points to an empty history makes an equal one."""
+
+    points: list[tuple[float, int]] = field(default_factory=list)
+    """Seconds since the epoch, and bytes: the most until the next point."""
+
+    def add(self, at: float, resident: int) -> None:
+        """Adds a sample; one without a time is left out."""
+        if at:
+            self.points.append((at, resident))
+            if len(self.points) == _MOST_POINTS:
+                self.points = _thinned(self.points)
+
+    def last(self) -> tuple[float, list[int]]:
+        """How many seconds the points cover, and the memory at moments evenly spaced over them, also the last one."""
+        if len(self.points) < 2:
+            return 0.0, []
+        begin, end = self.points[0][0], self.points[-1][0]
+        moments = [begin + (end - begin) * index / (_POINTS_SHOWN - 1) for index in range(_POINTS_SHOWN)]
+        moments[-1] = end
+        found = [next(point for point in reversed(self.points) if point[0] <= moment) for moment in moments]
+        return end - begin, [resident for _, resident in dict.fromkeys(found)]
 
 
 @dataclass
@@ -210,3 +237,15 @@ class RankState:
 def _ended_by_interrupt(failed: Failed) -> bool:
     """Whether the interrupt is the reason why an interrupted call failed."""
     return failed.from_peer or any(raised.type_name == KeyboardInterrupt.__name__ for raised in failed.chain[-1:])
+
+
+def _thinned(points: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Half as many points at most. The longer ago, the more are merged into the largest of them; the last one stays."""
+    now, span = points[-1][0], points[-1][0] - points[0][0] or 1.0
+    merged: dict[int, tuple[float, int]] = {}
+    for at, resident in points[:-1]:
+        age = max(0.0, min(1.0, (now - at) / span))
+        place = round((_MOST_POINTS // 2 - 2) * age ** (1 / 3))
+        begun, most = merged.get(place, (at, 0))
+        merged[place] = begun, max(most, resident)
+    return [*merged.values(), points[-1]]

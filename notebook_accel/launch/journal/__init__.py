@@ -6,7 +6,7 @@
     writing.py        ─ writes the journal of a job that runs in this process; start reading here
     pending.py        ─ the events that it has not written yet
     report_file.py    ─ every report of metrics
-    log_files.py      ─ every line that the ranks have written; see `launch/job/logs/`
+    log_files.py      ─ every line that the ranks have written; see `launch/job/output_log.py`
     reading.py        ─ reads a journal, and follows it while it grows
     recorded/         ─ a job as its journal has it
     results.py        ─ what the ranks of a detached job returned or raised, as they sent it

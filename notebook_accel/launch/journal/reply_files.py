@@ -12,8 +12,7 @@ from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Event, Sampled, from_wire, is_sound, to_wire
-from notebook_accel.launch.job.requests.job_handle import JobHandle
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies, RequestRanks, no_replies
+from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.system import threads

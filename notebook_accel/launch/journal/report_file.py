@@ -9,7 +9,7 @@ from typing import Any
 
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports, from_wire, is_sound, to_wire
-from notebook_accel.launch.job.metrics.report_log import Entry
+from notebook_accel.launch.job.report_log import Entry
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 _READ = 2**20

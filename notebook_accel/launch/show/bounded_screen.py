@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from notebook_accel.launch.job.logs import log_text
-from notebook_accel.launch.job.logs.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
+from notebook_accel.launch.job import output_log
+from notebook_accel.launch.job.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
 from notebook_accel.launch.show.displays import Screen
 
 _MOST_LIVE_LINES = 100
@@ -146,7 +146,7 @@ class BoundedScreen:
         shown = list(page.lines) if is_last else list(page.lines)[-_MOST_LIVE_LINES:]
         left_out = self._dropped + (len(page.lines) - len(shown))
         if left_out and page is self._pages[0]:
-            shown.insert(0, log_text.left_out(left_out, self._rest))
+            shown.insert(0, output_log.left_out(left_out, self._rest))
         text = "\n".join(shown)
         if text != page.drawn:
             self._screen.display({"text/plain": text}, {}, page.id, update=page.drawn is not None)

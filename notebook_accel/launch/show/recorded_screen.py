@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Screen
 from notebook_accel.launch.show.guarded_screen import GuardedScreen
@@ -22,7 +22,7 @@ MOST_CHARACTERS = 500_000
 
 def record(job: Job) -> RecordedScreen:
     """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
-    rest = log_text.where_all_are(job.id)
+    rest = output_log.where_all_are(job.id)
     screen = RecordedScreen(GuardedScreen(front_end.current, job.title, rest), rest)
     job.runner.outputs = lambda: screen.outputs
     job.runner.forget_outputs = screen.forget

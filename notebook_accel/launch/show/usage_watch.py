@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from notebook_accel import hardware
 from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
-from notebook_accel.launch.job.resources.gpu_counters import GpuCounters
+from notebook_accel.launch.job.resources import GpuCounters
 from notebook_accel.launch.system import threads
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
-from notebook_accel.launch.job import rank_error
+from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.logs import log_text
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end, recorded_screen
@@ -172,7 +171,7 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        output = Output(members, self.plan.label, recorded_screen.record(job), log_text.where_all_are(job.id))
+        output = Output(members, self.plan.label, recorded_screen.record(job), output_log.where_all_are(job.id))
         view = view or front_end.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(

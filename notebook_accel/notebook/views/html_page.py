@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job import describe, location, progress, resources
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
+from notebook_accel.launch.job.metric_charts import Drawing
+from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.resources import usage_text
 from notebook_accel.launch.job.text import duration, percent, value
 from notebook_accel.notebook.views.charts import chart_axes, static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, name, table, text
@@ -122,7 +121,7 @@ def _stall(job: Job) -> str:
 
 def _warnings(job: Job) -> str:
     """What is wrong with the GPUs of ranks."""
-    found = usage_text.warnings(job)[:_MOST_FAILED]
+    found = resources.warnings(job)[:_MOST_FAILED]
     return "".join(element("div", f"{badge('warning', AMBER)} {text(words)}") for words in found)
 
 

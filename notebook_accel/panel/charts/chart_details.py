@@ -18,8 +18,7 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.insight.metric_series import MetricSeries
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_chart import MOST_BINS
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Drawing
 from notebook_accel.panel.charts import chart_table, earlier_jobs
 from notebook_accel.panel.charts.report_feed import ReportFeed
 from notebook_accel.panel.pacing import Pacer

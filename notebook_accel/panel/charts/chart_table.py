@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from notebook_accel.insight.metric_series import Bins, MetricSeries, merged, width_of
-from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.panel.panel_model import ChartTable
 
 MARKS = {"nan": 0, "inf": 1, "-inf": -1}

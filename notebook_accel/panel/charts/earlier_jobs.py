@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.insight.metric_series import Feed
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metrics.report_log import Entry
+from notebook_accel.launch.job.report_log import Entry
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.recorded.job_summary import summarize

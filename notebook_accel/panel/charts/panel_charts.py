@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metrics.metric_text import metric_text
+from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.panel.charts.chart_table import MARKS
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import Metric

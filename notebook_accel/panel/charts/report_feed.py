@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from notebook_accel.launch.job.metrics.report_log import Entry, ReportLog
+from notebook_accel.launch.job.report_log import Entry, ReportLog
 
 
 class ReportFeed:

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.logs import log_text
-from notebook_accel.launch.job.logs.log_lines import LogLine
-from notebook_accel.launch.job.logs.log_scan import LogFilter, LogScan
+from notebook_accel.launch.job.output_log import LogFilter, LogLine, LogScan
 from notebook_accel.panel.charts.chart_details import Reply
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import LogLineRow, LogReply, LogTextReply
@@ -147,7 +146,7 @@ class LogRequests:
         if not at_once and not self._text_pacer.is_due():
             return None
         with self._text_pacer:
-            text, end = log_text.part(self._job.output_log, question.rank, question.after)
+            text, end = output_log.part(self._job.output_log, question.rank, question.after)
             first, last = self._job.output_log.extent()
             content = LogTextReply(id=question.id, end=end, first=first, last=last, problem="")
             reply = Reply(content, text.encode())

@@ -37,7 +37,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
+from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WAIT_THRESHOLD, WaitDetector

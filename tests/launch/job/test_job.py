@@ -15,7 +15,7 @@ from notebook_accel.events import Controlled, Profiled, to_wire
 from notebook_accel.events.control import TUNE
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
+from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.front_end import NoView
 from notebook_accel.launch.show.job_views import Views

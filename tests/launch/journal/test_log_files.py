@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.logs import log_text
-from notebook_accel.launch.job.logs.log_lines import ERROR, WARNING
-from notebook_accel.launch.job.logs.log_scan import LogFilter, LogScan
-from notebook_accel.launch.job.logs.output_log import OutputLog
+from notebook_accel.launch.job.output_log import ERROR, WARNING, LogFilter, LogScan, OutputLog
 from notebook_accel.launch.journal import log_files
 from notebook_accel.launch.journal.log_files import LogFiles
 from tests.launch.journal.test_writing import full_disk
@@ -64,7 +62,7 @@ def test_pages_of_a_log_fit_together(files: LogFiles) -> None:
     assert pages == texts
     whole, after = "", 0
     while True:
-        text, end = log_text.part(log, None, after)
+        text, end = output_log.part(log, None, after)
         if end == after:
             break
         whole, after = whole + text, end
@@ -150,7 +148,7 @@ def test_a_log_that_is_gone_is_said_to_be(files: LogFiles, tmp_path: Path) -> No
 
 
 def test_without_files_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notebook_accel.launch.job.logs.output_log.MOST_IN_MEMORY", 1000)
+    monkeypatch.setattr("notebook_accel.launch.job.output_log.MOST_IN_MEMORY", 1000)
     log = OutputLog()
     for number in range(100):
         log.add(0, "stdout", 0, [f"{number} {'x' * 50}"])

@@ -23,7 +23,7 @@ from notebook_accel.events import (
 from notebook_accel.events.control import PROFILE, RESUME, WITHDRAW
 from notebook_accel.launch.driver.rank_requests.reachable_ranks import reachable
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies, RequestRanks
+from notebook_accel.launch.job.requests import RankRequest, Replies, RequestRanks
 
 _PROMISE_SECONDS = 5.0
 """Seconds for a promise, which each rank gives at once unless C code holds its GIL."""

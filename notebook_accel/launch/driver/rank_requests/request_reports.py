@@ -11,7 +11,7 @@ from typing import Any
 from notebook_accel.events import Event
 from notebook_accel.launch.driver.rank_requests.reachable_ranks import Reachable, reachable
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
+from notebook_accel.launch.job.requests import RankRequest, Replies
 
 _START_TIMEOUT = 20.0
 """Seconds for which a request waits for ranks that have not started; then those that have get it."""

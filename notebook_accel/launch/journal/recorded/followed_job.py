@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.requests.runner import Runner
+from notebook_accel.launch.job.requests import Runner
 from notebook_accel.launch.journal import outcome
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.log_files import LogFiles

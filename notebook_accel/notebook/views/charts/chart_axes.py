@@ -6,7 +6,7 @@ is also written as attributes, so they keep their places in front ends that remo
 
 from __future__ import annotations
 
-from notebook_accel.launch.job.metrics.job_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.notebook.views.charts.static_chart import HEIGHT, WIDTH, Scale, source
 from notebook_accel.notebook.views.charts.ticks import tick_texts
 from notebook_accel.notebook.views.elements import element, text

@@ -12,8 +12,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_values import Spread
+from notebook_accel.launch.job.metric_charts import Drawing, Spread
 from notebook_accel.notebook.views.charts.ticks import three_ticks
 
 WIDTH, HEIGHT = 220, 96

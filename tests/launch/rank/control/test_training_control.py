@@ -24,7 +24,7 @@ from notebook_accel.events import (
 from notebook_accel.events.control import CHECKPOINT, PAUSE, RESUME, TUNE
 from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requests.runner import RankRequest, Replies
+from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.rank.control.training_control import TrainingControl
 from notebook_accel.train.steps.tunable import Tunable
 

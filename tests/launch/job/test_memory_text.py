@@ -20,10 +20,9 @@ from notebook_accel.events import (
     PhaseChanged,
     Raised,
 )
-from notebook_accel.launch.job import describe, rank_error
+from notebook_accel.launch.job import describe, rank_error, resources
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.memory_history import MemoryHistory
-from notebook_accel.launch.job.resources import usage_text
+from notebook_accel.launch.job.rank_state import MemoryHistory
 from notebook_accel.launch.journal.writing import Journal
 
 GB = 2**30
@@ -89,7 +88,7 @@ def test_the_most_memory_of_each_phase_is_told_while_the_job_runs_and_at_its_end
     job.apply(0, Heartbeat(GB))
     job.apply(0, MemoryPeaks({"loading": GB, "backward": 3 * GB, "rest": 2 * GB}, {"backward": 5 * GB}))
     [state] = job.ranks
-    assert usage_text.facts(state) == {
+    assert resources.facts(state) == {
         "peak in loading": "1.0 GB",
         "peak in backward": "3.0 GB, GPU 5.0 GB",
         "peak in the rest": "2.0 GB",

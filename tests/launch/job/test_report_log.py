@@ -11,9 +11,9 @@ import pytest
 
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import AttemptStarted, Metrics
+from notebook_accel.launch.job import report_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metrics import report_log
 from notebook_accel.launch.journal import pruning, writing
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.writing import Journal

@@ -11,10 +11,8 @@ from notebook_accel.events import Metrics, Returned
 from notebook_accel.launch.job import describe, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_chart import MOST_BINS
-from notebook_accel.launch.job.metrics.metric_text import metric_spark, metric_text
-from notebook_accel.launch.job.metrics.metric_values import better
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Drawing, better
+from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 
 
 def a_job(*ranks: Iterable[tuple[int | None, float]], at: float | None = None) -> Job:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from notebook_accel.launch.job.metrics.job_charts import Drawing
-from notebook_accel.launch.job.metrics.metric_values import Place
+from notebook_accel.launch.job.metric_charts import Drawing, Place
 from notebook_accel.launch.job.text import spark, value
 
 _UNUSUAL = "×"

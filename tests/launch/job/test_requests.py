@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from notebook_accel.events import Frame, Phase, PhaseChanged, ThreadStack
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requested_stacks import RequestedStacks
+from notebook_accel.launch.job.requests import RequestedStacks
 from notebook_accel.launch.job.stacks import StacksByRank
 
 STACK = [ThreadStack("MainThread", [Frame("/home/me/train.py", 12, "train")], main=True)]

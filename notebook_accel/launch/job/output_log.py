@@ -1,0 +1,375 @@
+"""Every line that the ranks of a job have written, in the order of arrival.
+
+The lines are bytes, one after the other, over all attempts. A position in the log is a number of bytes from its
+beginning, which stays the same when the oldest lines are removed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.launch.wire.terminal_codes import plain
+
+MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK = 1000, 2**18
+"""What a notebook shows of the beginning of a job's output, and as much of its end."""
+MOST_IN_MEMORY = 8 * 2**20
+"""Bytes that stay in memory if nothing stores them."""
+_STREAMS = {"stdout": b"o", "stderr": b"e"}
+_NAMES = {code: name for name, code in _STREAMS.items()}
+WARNING, ERROR = 1, 2
+"""The levels of lines; 0 if a line has none of these."""
+_LEVEL = re.compile(
+    r"\b(?:(?P<error>ERROR|CRITICAL|FATAL)|WARN(?:ING)?)\b|Warning: "
+    r"|^(?P<raised>[\w.]*(?:Error|Exception)\b|Traceback \()"
+)
+_LEVEL_WITHIN = 160
+"""The characters at the beginning of a line that may name its level."""
+_PART = 2**17
+"""Bytes that are read at once; more where a line is longer."""
+PART = 2**18
+"""Bytes of the log that are turned into text at once."""
+
+
+class LogStore(Protocol):
+    """Files that hold a log, or its end."""
+
+    def extent(self) -> tuple[int, int]:
+        """The positions of the first byte that is stored and of the end."""
+
+    def append(self, position: int, data: bytes) -> None:
+        """Adds lines at a position, which is the end unless lines are missing: all of them, or none.
+
+        Raises:
+            OSError: They can't be written.
+        """
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes between two positions, as far as they are stored.
+
+        Raises:
+            OSError: They can't be read.
+        """
+
+
+class OutputLog:
+    """The log of one job. Any thread may read while another adds and saves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._store: LogStore | None = None
+        self._is_follower = False
+        self._unsaved: deque[bytes] = deque()
+        """What no store has, or what came after it."""
+        self._unsaved_size = 0
+        self._end = 0
+        self._count = 0
+
+    def add(self, rank: int, stream: str, at: float, texts: Sequence[str]) -> None:
+        """Adds lines that a rank has written.
+
+        Args:
+            rank: The global rank.
+            stream: `stdout` or `stderr`.
+            at: Seconds since the job began.
+            texts: The lines, without their newlines.
+        """
+        if not texts:
+            return
+        data = encode(rank, stream, int(1000 * at), texts)
+        with self._lock:
+            self._unsaved.append(data)
+            self._unsaved_size += len(data)
+            self._end += len(data)
+            self._count += len(texts)
+            while self._unsaved_size > MOST_IN_MEMORY and len(self._unsaved) > 1:
+                self._unsaved_size -= len(self._unsaved.popleft())
+
+    @property
+    def is_long(self) -> bool:
+        """Whether more lines were added than a notebook is sure to show."""
+        return self._count > MOST_LINES_IN_NOTEBOOK or self._end > MOST_CHARACTERS_IN_NOTEBOOK
+
+    @property
+    def unsaved(self) -> int:
+        """Bytes that no store has."""
+        return self._unsaved_size
+
+    def save(self, store: LogStore) -> None:
+        """Moves what is in memory to a store.
+
+        Raises:
+            OSError: It can't be written. It is still in memory.
+        """
+        with self._lock:
+            self._store = store
+            if self._unsaved:
+                store.append(self._end - self._unsaved_size, b"".join(self._unsaved))
+                self._unsaved.clear()
+                self._unsaved_size = 0
+
+    def follow(self, store: LogStore) -> None:
+        """Takes the store as one that another process fills."""
+        with self._lock:
+            self._store, self._is_follower = store, True
+
+    def extent(self) -> tuple[int, int]:
+        """The positions of the first byte that is still there, and of the end."""
+        with self._lock:
+            return self._extent()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes between two positions, as far as they are there.
+
+        Raises:
+            OSError: They can't be read, for example because the job's folder was removed.
+        """
+        with self._lock:
+            begun = self._end - self._unsaved_size
+            if self._is_follower or stop <= begun:
+                return b"" if self._store is None else self._store.read(start, stop)
+            stored = b"" if self._store is None or start >= begun else self._store.read(start, begun)
+            held = b"".join(self._unsaved)
+            return stored + held[max(0, start - begun) : stop - begun]
+
+    def _extent(self) -> tuple[int, int]:
+        if self._is_follower:
+            return (0, 0) if self._store is None else self._store.extent()
+        begun = self._end - self._unsaved_size
+        if self._store is None:
+            return begun, self._end
+        first, end = self._store.extent()
+        return (first if first < end == begun else begun), self._end
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line that a rank has written."""
+
+    position: int
+    """Where it begins in the log, in bytes."""
+    rank: int
+    """The global rank."""
+    stream: str
+    """`stdout` or `stderr`."""
+    at: int
+    """Milliseconds since the job began."""
+    text: str
+    """As it was written, with codes for terminals."""
+
+    @property
+    def level(self) -> int:
+        """Its level, as far as it names one."""
+        found = _LEVEL.search(plain(self.text[:_LEVEL_WITHIN]))
+        if found is None:
+            return 0
+        return ERROR if found["error"] or found["raised"] else WARNING
+
+
+def encode(rank: int, stream: str, at: int, texts: Sequence[str]) -> bytes:
+    """The lines as they are stored, each with its newline."""
+    prefix = b"%d %s %d " % (rank, _STREAMS[stream], max(0, at))
+    return b"".join([prefix + text.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n" for text in texts])
+
+
+def decode(position: int, stored: bytes) -> LogLine | None:
+    """The line that is stored; `None` if it is damaged."""
+    parts = stored.split(b" ", 3)
+    if len(parts) != 4 or parts[1] not in _NAMES or not parts[0].isdigit() or not parts[2].isdigit():
+        return None
+    text = parts[3].decode("utf-8", "replace")
+    return LogLine(position, int(parts[0]), _NAMES[parts[1]], int(parts[2]), text)
+
+
+@dataclass(frozen=True)
+class LogFilter:
+    """Which lines to find."""
+
+    rank: int | None = None
+    """The global rank; `None` for all."""
+    stream: str = ""
+    """`stdout` or `stderr`; empty for both."""
+    level: int = 0
+    """The least level."""
+    text: str = ""
+    """What a line contains, in lowercase; compared without codes for terminals."""
+
+    def find(self, position: int, stored: bytes) -> LogLine | None:
+        """The line that is stored, if it matches."""
+        if self.rank is not None and not stored.startswith(b"%d " % self.rank):
+            return None
+        line = decode(position, stored)
+        if line is None or (self.stream and line.stream != self.stream) or (self.level and line.level < self.level):
+            return None
+        return line if self.text in plain(line.text).lower() else None
+
+
+class LogScan:
+    """Finds the last lines before a position.
+
+    Args:
+        log: The log.
+        matching: The filter.
+        before: The position; `None` for the end.
+        until: The position where to end the search.
+        most: The number of lines after which to end it.
+        most_bytes: The bytes of lines after which to end it.
+    """
+
+    def __init__(
+        self,
+        log: OutputLog,
+        matching: LogFilter,
+        before: int | None = None,
+        until: int = 0,
+        most: int = 1000,
+        most_bytes: int = 2**18,
+    ) -> None:
+        self._log = log
+        self._matching = matching
+        self._first, end = log.extent()
+        self.position = end if before is None else min(before, end)
+        """Where the search has come to."""
+        self._until = max(until, self._first)
+        self._most, self._most_bytes = most, most_bytes
+        self._found: list[LogLine] = []
+        self._size = 0
+        self.end = self._end()
+
+    @property
+    def lines(self) -> list[LogLine]:
+        """The lines found so far, in the order of the log."""
+        return self._found[::-1]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there are lines before those that were searched."""
+        return self.position > self._first
+
+    @property
+    def is_over(self) -> bool:
+        return self.position <= self._until or len(self._found) >= self._most or self._size >= self._most_bytes
+
+    def run(self, deadline: float) -> bool:
+        """Searches until it is over, or until a time of the monotonic clock. Returns whether it is over.
+
+        Raises:
+            OSError: The log can't be read.
+        """
+        while not self.is_over:
+            self._search(*self._part())
+            if time.monotonic() > deadline:
+                break
+        return self.is_over
+
+    def _end(self) -> int:
+        """The end of the last whole line: another process may be writing the next one."""
+        size = _PART
+        while self.position > self._first:
+            start = max(self._first, self.position - size)
+            at = self._log.read(start, self.position).rfind(b"\n")
+            if at >= 0:
+                self.position = start + at + 1
+                break
+            if start == self._first:
+                self.position = start
+            size *= 2
+        return self.position
+
+    def _part(self) -> tuple[int, bytes]:
+        """The whole lines before the position, and where they begin."""
+        size = _PART
+        while True:
+            start = max(self._until, self.position - size)
+            data = self._log.read(start, self.position)
+            if start == self._until or not data:
+                return start, data
+            at = data.find(b"\n", 0, -1)
+            if at >= 0:
+                return start + at + 1, data[at + 1 :]
+            size *= 2
+
+    def _search(self, start: int, data: bytes) -> None:
+        position = self.position
+        for stored in reversed(data.split(b"\n")[:-1]):
+            position -= len(stored) + 1
+            line = self._matching.find(position, stored)
+            if line is not None:
+                self._found.append(line)
+                self._size += len(stored)
+            self.position = position
+            if self.is_over:
+                return
+        self.position = start
+
+
+def where_all_are(job: str) -> str:
+    """Says where all lines of a job are: the end of a sentence."""
+    return f"attach({job!r}).log(last=None) returns all lines"
+
+
+def left_out(count: int, rest: str) -> str:
+    """The line that stands for lines that are missing.
+
+    Args:
+        count: How many are missing.
+        rest: The end of the sentence, such as that of `where_all_are`.
+    """
+    return f"… {count:,} line{'s are' if count > 1 else ' is'} left out here; {rest} …"
+
+
+def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
+    """The last lines of a job with the ranks that are known; see `Job.log`."""
+    if rank is not None and rank not in known:
+        raise ConfigurationError(f"log(rank={rank!r}): the job has the ranks {known[0]} to {known[-1]}")
+    if last is not None and (not isinstance(last, int) or last < 1):
+        raise ConfigurationError(f"log(last={last!r}): give the number of lines, 1 or more, or None for all lines")
+    scan = LogScan(log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
+    try:
+        scan.run(math.inf)
+    except OSError as error:
+        raise JobLostError(f"the log of the job can't be read: {error}") from error
+    return as_text(scan.lines, labeled=rank is None)
+
+
+def as_text(lines: Iterable[LogLine], *, labeled: bool) -> str:
+    """The lines, each with its newline."""
+    return "".join(f"[{line.rank}] {plain(line.text)}\n" if labeled else f"{plain(line.text)}\n" for line in lines)
+
+
+def part(log: OutputLog, rank: int | None, after: int) -> tuple[str, int]:
+    """The text of the next part of the log, and its end; the end is `after` if there is no more.
+
+    Args:
+        log: The log.
+        rank: The global rank; `None` for all, labeled.
+        after: The position where to begin.
+
+    Raises:
+        OSError: The log can't be read.
+    """
+    first, end = log.extent()
+    start, size = max(after, first), PART
+    while True:
+        data = log.read(start, min(end, start + size))
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole or start + size >= end:
+            break
+        size *= 2  # the line is longer
+    return as_text(_of_rank(rank, start, whole), labeled=rank is None), (start + len(whole) if whole else after)
+
+
+def _of_rank(rank: int | None, start: int, data: bytes) -> Iterator[LogLine]:
+    for stored in data.split(b"\n")[:-1]:
+        if rank is None or stored.startswith(b"%d " % rank):
+            line = decode(start, stored)
+            if line is not None:
+                yield line
+        start += len(stored) + 1
