@@ -40,7 +40,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.cluster import connection, protocol
 from notebook_accel.launch.cluster.event_frames import EventFrames, coalesce
 from notebook_accel.launch.cluster.versions import versions
-from notebook_accel.launch.rank.reports.coalescer import Coalescer
+from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 NODES, CPUS = 125, 8

@@ -46,7 +46,7 @@ from notebook_accel.launch.driver.launcher import (
 from notebook_accel.launch.job.job import (
     Job,
 )
-from notebook_accel.launch.rank.reports.report import (
+from notebook_accel.launch.rank.report import (
     report,
 )
 from notebook_accel.notebook.views import (

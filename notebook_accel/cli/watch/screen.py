@@ -28,9 +28,7 @@ from notebook_accel.events import (
     Stacks,
     StopRequested,
 )
-from notebook_accel.launch.driver.rank_requests.reachable_ranks import Reachable
-from notebook_accel.launch.driver.rank_requests.request_reports import RankRequests
-from notebook_accel.launch.driver.rank_requests.request_stacks import StackRequests
+from notebook_accel.launch.driver.rank_requests import RankRequests, Reachable, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job

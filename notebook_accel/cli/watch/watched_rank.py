@@ -125,6 +125,6 @@ def _failure(error: BaseException) -> Event:
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         return Exited(code=code, at=time.time()) if code else Returned()
-    from notebook_accel.launch.rank.exceptions import exception_events
+    from notebook_accel.launch.rank import exceptions
 
-    return replace(exception_events.describe(error, "running"), exception=())
+    return replace(exceptions.describe(error, "running"), exception=())

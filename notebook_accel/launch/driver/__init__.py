@@ -9,17 +9,17 @@ stop_policy.py      ─ why ranks are stopped, and when each signal is due
 escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
 stall_watch.py      ─ decides whether a job has stalled
 output_lines.py     ─ passes on what ranks write, to the screen and to the job
-rank_requests/      ─ requests to running ranks, such as for their stacks, and their replies
-interaction/        ─ prompts the user for a rank, and connects the notebook's debugger to it
+rank_requests.py    ─ requests to running ranks, such as for their stacks, and their replies
+prompts.py          ─ prompts the user for a rank that waits for input
+debug_relay.py      ─ connects the notebook's debugger to ranks
 assigned_globals.py ─ warns of global names that a function assigns in its own process only
 changed_modules.py  ─ warns of attributes of modules that only the notebook has changed
-scaling/            ─ `scaling`: launches with several numbers of ranks, and compares them
 
 Jobs that another process runs, or ran:
 
 attach.py           ─ `attach` and `jobs`, which find them
 follower.py         ─ follows one of them through its journal
 detach.py           ─ starts a job in a process of its own, which runs detached_main.py
-stored_code/        ─ stores what is needed to launch a job again
-relaunch/           ─ launches it again in another kernel: `%accelerate resume`
+stored_code.py      ─ stores what is needed to launch a job again
+relaunch.py         ─ launches it again in another kernel: `%accelerate resume`
 """

@@ -40,14 +40,12 @@ from notebook_accel.events import (
     Written,
 )
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
+from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.group import RankGroup
-from notebook_accel.launch.driver.interaction.debug_relay import DebugRelay
-from notebook_accel.launch.driver.interaction.prompts import Prompts
 from notebook_accel.launch.driver.output_lines import OutputLines
-from notebook_accel.launch.driver.rank_requests.agreed_steps import AgreedSteps
-from notebook_accel.launch.driver.rank_requests.request_reports import RankRequests
-from notebook_accel.launch.driver.rank_requests.request_stacks import StackRequests
+from notebook_accel.launch.driver.prompts import Prompts
+from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.job import location

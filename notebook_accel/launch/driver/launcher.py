@@ -160,10 +160,10 @@ def notebook_launcher(
         mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:
-            from notebook_accel.launch.driver.stored_code import stored_call
+            from notebook_accel.launch.driver import stored_code
 
             arguments = partial(payload.pack_arguments, *call[1:])
-            saved = stored_call.save(settings, packed, function, _name(function), mode, arguments)
+            saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
     return prepared.start(packed, _name(function), mode, saved)
 
 

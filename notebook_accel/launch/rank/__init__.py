@@ -3,15 +3,15 @@
 main.py             ─ the process, from its start to its end; start reading here
 rank.py             ─ the main thread: takes calls, runs them, and reports how each ended
 channel_thread.py   ─ the second thread: sends and receives, and samples what the main thread does
-reports/            ─ holds metrics and bars until they are sent
+report.py           ─ `report`; report_buffer.py holds what it is given, and coalescer.py the bars, until they are sent
 patches/            ─ what a rank changes in other libraries, so that their bars and logs become events
-exceptions/         ─ turns exceptions into events
+exceptions.py       ─ turns exceptions into events
 stacks/             ─ where the threads are, and whether one waits in a collective
 flight_recorder.py  ─ which collectives are outstanding, according to torch
 memory.py           ─ how much memory the rank uses
-out_of_memory/      ─ what holds that memory
-control/            ─ pauses and changes the training
-profiling/          ─ profiles training steps
+out_of_memory.py    ─ what holds that memory
+training_control.py ─ pauses and changes the training
+step_profiles.py    ─ profiles training steps
 stdin.py            ─ `input()`
 display_shell.py    ─ `display()`, with figures and tables
 debug_adapter.py    ─ connects debugpy to the notebook's debugger

@@ -37,16 +37,16 @@ from notebook_accel.events import (
     to_wire,
 )
 from notebook_accel.launch.rank import flight_recorder
-from notebook_accel.launch.rank.control.training_control import TrainingControl
+from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.debug_adapter import hide_thread
 from notebook_accel.launch.rank.memory import Memory
-from notebook_accel.launch.rank.out_of_memory.growth import Growth
-from notebook_accel.launch.rank.profiling.step_profiles import StepProfiles
-from notebook_accel.launch.rank.reports.coalescer import Coalescer
+from notebook_accel.launch.rank.out_of_memory import Growth
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.hot_lines import HotLines
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
+from notebook_accel.launch.rank.step_profiles import StepProfiles
+from notebook_accel.launch.rank.training_control import TrainingControl
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.event_loop import Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
@@ -284,10 +284,10 @@ class ChannelThread:
     def _send_instead(self, event: Event, error: StreamError) -> None:
         """Replaces a message that is too long, so that neither the driver nor the user's code waits for it forever."""
         if isinstance(event, (Returned, Failed)):
-            from notebook_accel.launch.rank.exceptions import exception_events  # a script needs it only if it fails
+            from notebook_accel.launch.rank import exceptions  # a script needs it only if it fails
 
             self.failed = True
-            self._channel.send(*to_wire(exception_events.too_long(event, error)))
+            self._channel.send(*to_wire(exceptions.too_long(event, error)))
             return
         with contextlib.suppress(Exception):
             sys.stderr.write(f"notebook-accel: a {event.kind!r} message of this rank is left out: {error}\n")

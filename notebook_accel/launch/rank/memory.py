@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from notebook_accel.events import Event, Heartbeat, MemoryPeaks, Phase, step_part, training_step
-from notebook_accel.launch.rank.out_of_memory.growth import Growth
+from notebook_accel.launch.rank.out_of_memory import Growth
 
 _STEP = 2**20
 """The smallest difference, in bytes, that is reported."""

@@ -29,10 +29,9 @@ from notebook_accel.events import (
     Returned,
 )
 from notebook_accel.events.emit import PREEMPTED_BY
-from notebook_accel.launch.rank import disconnect, forked_child, interrupts
+from notebook_accel.launch.rank import disconnect, exceptions, forked_child, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
-from notebook_accel.launch.rank.exceptions import exception_events
 from notebook_accel.launch.system import process_setup
 from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire import payload
@@ -86,7 +85,7 @@ class Rank:
             self._channel_thread.start()
         except RuntimeError as error:  # the system allows no further thread
             self._channel_thread.failed = True
-            self._channel_thread.emit(exception_events.describe(error, "loading"))
+            self._channel_thread.emit(exceptions.describe(error, "loading"))
             self._channel_thread.flush()
             return
         if self._isolated:
@@ -152,7 +151,7 @@ class Rank:
                 interrupts.allow()
             outcome = self._evaluate(load)
         except KeyboardInterrupt as error:  # it came between two stages of `_evaluate`
-            outcome = exception_events.describe(error, "running")
+            outcome = exceptions.describe(error, "running")
         if self._isolated:
             interrupts.ignore()
         self._channel_thread.on_call_end()
@@ -181,12 +180,12 @@ class Rank:
             stage = "returning"
             return Returned(payload.pack_value(value, call.definitions))
         except SystemExit as error:
-            failure = exception_events.describe(error, stage, sent)
+            failure = exceptions.describe(error, stage, sent)
             return failure if failure.exit_code else Returned()
         except BaseException as error:
-            failure = exception_events.describe(error, stage, sent)
+            failure = exceptions.describe(error, stage, sent)
             if error is not getattr(sys, "last_value", None):  # a post-mortem debugger needs its frames
-                exception_events.release(error)
+                exceptions.release(error)
             return failure
 
 

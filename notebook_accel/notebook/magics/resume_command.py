@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, JobLostError
-from notebook_accel.launch.driver.relaunch import starting, unfinished_jobs
-from notebook_accel.launch.driver.relaunch.unfinished_jobs import Checkpointed
-from notebook_accel.launch.driver.stored_code import definition_sources
+from notebook_accel.launch.driver import relaunch, stored_code
+from notebook_accel.launch.driver.relaunch import Checkpointed
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import saved_launch
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 def _ids(context: click.Context, param: click.Parameter, start: str) -> list[str]:
     """The IDs of jobs, for the Tab key."""
     del context, param
-    return [found for found in unfinished_jobs.unfinished_ids() if found.startswith(start)]
+    return [found for found in relaunch.unfinished_ids() if found.startswith(start)]
 
 
 @click.command("resume", cls=MagicCommand)
@@ -72,13 +71,13 @@ def continue_job(job: str | None, *, saved_code: bool = False, current_code: boo
     """
     if saved_code and current_code:
         raise ConfigurationError("%accelerate resume: --saved-code contradicts --current-code: leave one of them out")
-    found = unfinished_jobs.find(job, front_end.current.origin())
+    found = relaunch.find(job, front_end.current.origin())
     saved = _read(found)
-    starting.check(saved, current_code=current_code)
+    relaunch.check(saved, current_code=current_code)
     if not (saved_code or current_code):
         _refuse_changes(saved)
     front_end.current.notice(f"{found}: {_where(saved)}")
-    return starting.start(saved, current_code=current_code)
+    return relaunch.start(saved, current_code=current_code)
 
 
 def _read(found: Checkpointed) -> SavedLaunch:
@@ -92,7 +91,7 @@ def _read(found: Checkpointed) -> SavedLaunch:
 
 
 def _refuse_changes(saved: SavedLaunch) -> None:
-    changes = definition_sources.changes(saved.definitions)
+    changes = stored_code.changes(saved.definitions)
     if not changes:
         return
     front_end.current.write("stdout", changes + "\n")

@@ -36,9 +36,9 @@ from notebook_accel.launch.job import describe, progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
+from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
-from notebook_accel.launch.rank.reports.coalescer import Coalescer, LoaderBars
 from notebook_accel.launch.show import terminal
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL

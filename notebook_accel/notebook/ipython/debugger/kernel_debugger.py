@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from notebook_accel.launch.driver.interaction import debug_relay
+from notebook_accel.launch.driver import debug_relay
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.notebook.ipython.debugger import dap
 from notebook_accel.notebook.ipython.debugger.dap import Message

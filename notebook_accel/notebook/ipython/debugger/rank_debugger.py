@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.launch.driver.interaction.debug_relay import DISCONNECT, DebugRelay
+from notebook_accel.launch.driver.debug_relay import DISCONNECT, DebugRelay
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.notebook.ipython.debugger import dap
 from notebook_accel.notebook.ipython.debugger.dap import Message
