@@ -125,7 +125,7 @@ class _ActiveStacks:
 
 
 class RankRequests:
-    """Sends any other requests to the ranks of one attempt, several at a time. Other threads may only call `request`."""
+    """Sends any other requests to the ranks of one attempt, several at a time. Any thread may call `request`."""
 
     def __init__(self, ranks: Reachable, job: Job) -> None:
         self._ranks = ranks
