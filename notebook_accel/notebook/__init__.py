@@ -23,7 +23,7 @@ from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.plan import run_facts
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.cell_numbers import note_text
 from notebook_accel.notebook.ipython.debugger import kernel_debugger
@@ -49,7 +49,7 @@ def attach(shell: InteractiveShell) -> None:
     shell.events.register("pre_run_cell", lambda *_: widget_support.current.cell_begins())
     shell.events.register("post_run_cell", lambda *_: widget_support.current.cell_ends())
     with contextlib.suppress(LaunchError):  # which the launch is to raise
-        threads.start(_warm_up, "notebook-accel-ready")
+        own_process.start_thread(_warm_up, "notebook-accel-ready")
 
 
 def _warm_up() -> None:

@@ -23,7 +23,7 @@ from notebook_accel.cli.exit_codes import INTERRUPTED
 from notebook_accel.cli.launch import elastic
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.system import children
+from notebook_accel.launch.system import own_process
 
 if TYPE_CHECKING:
     from notebook_accel.cli.watch.watcher import Watcher
@@ -38,7 +38,7 @@ class Agent:
     """The agent process. It is forked at once, and given its order later."""
 
     def __init__(self) -> None:
-        children.adopt_orphans()
+        own_process.adopt_orphans()
         sys.stdout.flush()
         sys.stderr.flush()
         orders, self._orders = os.pipe()
@@ -78,7 +78,7 @@ class Agent:
             _, status = os.waitpid(self._pid, 0)
             code = os.waitstatus_to_exitcode(status)
             if code != 0:
-                children.kill_all()
+                own_process.kill_children()
             if watcher is not None:
                 watcher.finish(code)
         if code == -signal.SIGKILL and not self._killed:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
 from notebook_accel.launch.server import store
-from notebook_accel.launch.system import children, libc
+from notebook_accel.launch.system import own_process
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -55,7 +55,7 @@ def run_agent(orders: int) -> NoReturn:
     """
     code = USER_ERROR
     try:
-        children.adopt_orphans()
+        own_process.adopt_orphans()
         store.start_guard()  # while this process has one thread
         for signum in SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
@@ -70,7 +70,7 @@ def run_agent(orders: int) -> NoReturn:
         sys.stderr.write(f"error: torch's launcher has failed: {type(error).__name__}: {error}\n")
     finally:
         if code:
-            children.kill_all()  # torch loses track of ranks that it was starting when the signal arrived
+            own_process.kill_children()  # torch loses track of ranks that it was starting when the signal arrived
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -149,7 +149,7 @@ def _kill_ranks_with_agent() -> None:
     """Makes the kernel kill each rank when this process ends, since after a SIGKILL no code here could do it."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    preexec = partial(libc.die_with_parent, os.getpid())
+    preexec = partial(own_process.die_with_parent, os.getpid())
     subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=preexec)  # type: ignore
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system import network
 
 ONE_NODE = "one-node"
 """The rendezvous of a launch on a single machine; see `loopback_rendezvous.py`."""
@@ -49,7 +49,7 @@ def rendezvous(config: LaunchConfig, conf: str | None, size: int) -> Rendezvous:
 
 
 def _one_machine(port: int | None) -> Rendezvous:
-    loopback = network_interfaces.of(network_interfaces.LOOPBACK)
+    loopback = network.interface_of(network.LOOPBACK)
     if port:
         _refuse_taken(LOOPBACK_HOST, port)
     return Rendezvous((f"--rdzv-backend={ONE_NODE}", f"--rdzv-endpoint={LOOPBACK_HOST}:{port or 0}"), loopback)
@@ -73,13 +73,13 @@ def _several_machines(config: LaunchConfig, more: str | None, port: int, size: i
         where = (f"--node-rank={config.node_rank}", f"--master-addr={address}", f"--master-port={port}")
     fewest = "" if config.min_processes is None or not by_name else f"{-(-config.min_processes // size)}:"
     options = [f"--nnodes={fewest}{nodes}", *where, *([f"--rdzv-conf={','.join(conf)}"] if conf else [])]
-    return Rendezvous(tuple(options), network_interfaces.of(own))
+    return Rendezvous(tuple(options), network.interface_of(own))
 
 
 def _own_address(address: str, port: int) -> str:
     """This machine's address, as the first machine sees it."""
     try:
-        return network_interfaces.own_address(address, port)
+        return network.own_address(address, port)
     except OSError as error:
         raise ConfigurationError(
             f"--main_process_ip {address} cannot be reached from this machine: {error.strerror}. Give the address "

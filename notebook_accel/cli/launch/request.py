@@ -19,7 +19,7 @@ from notebook_accel.hardware import Hardware
 from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.system.reserved_ports import ReservedPorts
+from notebook_accel.launch.system.network import ReservedPorts
 
 _WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
 

@@ -1,6 +1,6 @@
 """Runs a script or module as `python SCRIPT` would, in a process that torch's launcher has started, and exits.
 
-Python ends the process as usual, unless torch's process group is still open; see `launch/system/process_exit.py`.
+Python ends the process as usual, unless torch's process group is still open; see `launch/system/own_process.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from notebook_accel.launch.rank import unsaved_training
 from notebook_accel.launch.rank.patches import ddp_logger
-from notebook_accel.launch.system import process_exit
+from notebook_accel.launch.system import own_process
 
 
 def program(words: Sequence[str]) -> Callable[[], object]:
@@ -66,19 +66,19 @@ def run_to_end(run: Callable[[], object]) -> None:
         run()
     except BaseException as error:
         _hide_launcher_frames()
-        if not process_exit.has_process_group():
+        if not own_process.has_process_group():
             raise
         failure = error
-    if process_exit.has_process_group():
+    if own_process.has_process_group():
         _end(failure)
 
 
 def _end(failure: BaseException | None) -> NoReturn:
     """Exits as the interpreter would, but without tearing down the interpreter, which torch's threads may still use."""
     code = _report(failure)
-    process_exit.finish(wait=True)
-    process_exit.clear_main()
-    process_exit.finish(wait=False)  # what that has registered or written
+    own_process.finish(wait=True)
+    own_process.clear_main()
+    own_process.finish(wait=False)  # what that has registered or written
     if isinstance(failure, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)

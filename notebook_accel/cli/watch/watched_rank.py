@@ -22,7 +22,7 @@ from notebook_accel.launch.rank import stdin
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.patches import rich, tqdm, trainers
-from notebook_accel.launch.system import libc
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.launch.wire.stream import Channel
@@ -80,7 +80,7 @@ def _redirect_output(address: str) -> Channel | None:
         os.dup2(writing, fd)
         os.close(writing)
     if 1 in redirected:
-        libc.line_buffer_c_stdout()  # as in a terminal
+        own_process.line_buffer_c_stdout()  # as in a terminal
     return channel
 
 

@@ -11,7 +11,7 @@ from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.recorded.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 
 _local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
 """The jobs that this process runs, by id; `attach` returns the same object."""
@@ -88,7 +88,7 @@ def follow(record: Record) -> Job:
     if follower.has_ended:
         follower.run()
     else:
-        threads.start(follower.run, f"follow {follower.job.name}")
+        own_process.start_thread(follower.run, f"follow {follower.job.name}")
     return follower.job
 
 

@@ -16,8 +16,7 @@ from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import processes
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import memory, processes
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, is_readable, pair
@@ -37,7 +36,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     origin, cells = front_end.current.origin(), payload.sources(packed)
     order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved)
     own_end, child_end = pair()
-    with memory_file.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
+    with memory.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
         try:
             process = processes.start(_ENTRY, child_end, log)
         except OSError as error:

@@ -26,7 +26,7 @@ from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DET
 from notebook_accel.launch.plan import other_jobs, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
@@ -240,7 +240,7 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 
 def _in_background(launch: Launch) -> Job:
     try:
-        threads.start(partial(_run, launch), f"launch {launch.job.name}")
+        own_process.start_thread(partial(_run, launch), f"launch {launch.job.name}")
     except LaunchError:
         launch.close()
         raise

@@ -16,8 +16,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import installed, processes, threads
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import installed, memory, own_process, processes
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -148,7 +147,7 @@ class Bridge:
     def __init__(self, address: str, insecure: bool) -> None:
         own_end, bridge_end = pair()
         self.control = Channel(own_end)
-        self._log: IO[bytes] = memory_file.open_log()  # lives as long as the bridge
+        self._log: IO[bytes] = memory.open_log()  # lives as long as the bridge
         try:
             self.process: subprocess.Popen[bytes] = processes.start(
                 _ENTRY, bridge_end, self._log, address, insecure, os.getpid()
@@ -170,7 +169,8 @@ class Bridge:
         """Ends the bridge, and everything that it has started."""
         self.control.close()
         self._log.close()
-        threads.start_if_allowed(self.process.wait, "notebook-accel-reaper")  # without one, it stays a zombie
+        # Without a thread, it stays a zombie.
+        own_process.start_thread_if_allowed(self.process.wait, "notebook-accel-reaper")
 
 
 def own(cwd: str, path: Sequence[str]) -> list[str]:

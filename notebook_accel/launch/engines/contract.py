@@ -13,7 +13,7 @@ from typing import Protocol
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Event
-from notebook_accel.launch.system.reserved_ports import ReservedPorts
+from notebook_accel.launch.system.network import ReservedPorts
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload

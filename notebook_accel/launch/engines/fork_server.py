@@ -12,8 +12,7 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
-from notebook_accel.launch.system import open_files
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import limits, memory
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -77,7 +76,7 @@ class ServerEngine:
         return None
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        log = memory_file.open_log()  # lives as long as the server
+        log = memory.open_log()  # lives as long as the server
         self.server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
@@ -85,7 +84,7 @@ class ServerEngine:
 
     def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
         """Opens a group of `size` processes on the server, for ranks with this environment."""
-        open_files.raise_limit(4 * spec.size)
+        limits.raise_file_limit(4 * spec.size)
         own_end, server_end = pair()
         try:
             with self._lock:

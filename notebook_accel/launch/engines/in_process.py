@@ -19,8 +19,8 @@ from notebook_accel.launch.engines.contract import GroupSpec, Listener
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.patches import store_of_one
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import threads
-from notebook_accel.launch.system.process_setup import set_environment
+from notebook_accel.launch.system import own_process
+from notebook_accel.launch.system.own_process import set_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -80,7 +80,7 @@ class InProcessRanks(LocalRanks):
         self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
         loop.register(self._exit_receiver, self._on_thread_end)
         try:
-            threads.start(self._serve, "notebook-accel-rank")
+            own_process.start_thread(self._serve, "notebook-accel-rank")
         except LaunchError:
             self._report_exit()
             self.close()

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import processes, threads
+from notebook_accel.launch.system import memory, own_process, processes
 from notebook_accel.launch.system.limits import explain_refusal
-from notebook_accel.launch.system.memory import memory_file
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.server.main:main"
@@ -51,7 +50,7 @@ class Server:
     @classmethod
     def start(cls, method: str, environment: Mapping[str, str], *, detached: bool = False) -> Server:
         own_end, server_end = pair()
-        log = memory_file.open_log()  # lives as long as the server
+        log = memory.open_log()  # lives as long as the server
         server = cls(Channel(own_end), log, load_time(environment))
         try:
             server.process = processes.start(
@@ -147,8 +146,8 @@ def load_time(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
 
 
-def _reap_later(process: subprocess.Popen[bytes] | None) -> None:
+def _reap_later(child: subprocess.Popen[bytes] | None) -> None:
     """Waits for a child on a thread, so that it does not stay a zombie."""
-    if process is not None and process not in _reaped:
-        _reaped.add(process)
-        threads.start_if_allowed(process.wait, "notebook-accel-reaper")  # without one, it stays a zombie
+    if child is not None and child not in _reaped:
+        _reaped.add(child)
+        own_process.start_thread_if_allowed(child.wait, "notebook-accel-reaper")  # without one, it stays a zombie

@@ -15,7 +15,7 @@ from notebook_accel.events import Event, Sampled, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames, stream
 
 _INTERVAL = 0.1
@@ -67,7 +67,7 @@ def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
             then({})
             return
         wait = partial(_wait, job, record, number, request.seconds + _TIMEOUT, then)
-        threads.start(wait, "notebook-accel-request")
+        own_process.start_thread(wait, "notebook-accel-request")
 
     return request_ranks
 

@@ -15,7 +15,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.lines import decode, encode
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def stack_requester(job: Job, record: Record) -> Callable[[Callable[[StacksByRan
         except OSError:  # the job's folder is gone
             then({})
             return
-        threads.start(partial(_wait, job, record, number, then), "notebook-accel-stacks")
+        own_process.start_thread(partial(_wait, job, record, number, then), "notebook-accel-stacks")
 
     return request_stacks
 

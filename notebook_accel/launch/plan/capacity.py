@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.system import open_files
+from notebook_accel.launch.system import limits
 from notebook_accel.launch.system.limits import free_memory, free_tasks
 
 _ALWAYS_FIT = 32
@@ -36,7 +36,7 @@ def check(size: int, engine: str, source: str) -> None:
         LaunchError: This process has too many files open.
     """
     if size <= _ALWAYS_FIT:
-        open_files.check(_LEAST_OWN_DESCRIPTORS + _DESCRIPTORS * size)
+        limits.check_files(_LEAST_OWN_DESCRIPTORS + _DESCRIPTORS * size)
         return
     most, why = min(_limits(_MEMORY.get(engine, _MEMORY_OF_FORK)), default=(size, ""))
     if size > most:
@@ -61,7 +61,7 @@ def _limits(memory: int) -> Iterator[tuple[int, str]]:
         free // memory,
         f"{free / 1e9:.1f} GB of memory are free, and each rank needs {memory / 1e6:.0f} MB to start",
     )
-    files = open_files.free()
+    files = limits.free_files()
     if files < math.inf:
         fit = max(0.0, files - _OWN_DESCRIPTORS) // _DESCRIPTORS
         yield int(fit), f"this process may open {files:.0f} more files and needs {_DESCRIPTORS} for each rank"

@@ -9,7 +9,7 @@ from notebook_accel.config import LaunchConfig, durations, environment_variables
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system import network
 from notebook_accel.launch.system.node_environment import shared_environment
 
 
@@ -88,5 +88,5 @@ def of_time_limit(config: LaunchConfig) -> dict[str, str]:
 
 def _interface(rendezvous: Rendezvous) -> str | None:
     if rendezvous.num_nodes == 1:
-        return network_interfaces.of(network_interfaces.LOOPBACK)
-    return network_interfaces.route_to(rendezvous.host, rendezvous.port)
+        return network.interface_of(network.LOOPBACK)
+    return network.interface_to(rendezvous.host, rendezvous.port)

@@ -12,8 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from notebook_accel.launch.system.network_interfaces import LOOPBACK
-from notebook_accel.launch.system.reserved_ports import ReservedPorts
+from notebook_accel.launch.system.network import LOOPBACK, ReservedPorts
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import time
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import Rendezvous
-from notebook_accel.launch.system.network_interfaces import LOOPBACK
+from notebook_accel.launch.system.network import LOOPBACK
 
 _BACKLOG = 4096
 _PORT_TIMEOUT = 2.0

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 from notebook_accel.launch.rank.patches import gloo_peers
-from notebook_accel.launch.system.open_files import listens, tcp_sockets
+from notebook_accel.launch.system.limits import listens, tcp_sockets
 
 times_disconnected = 0
 """How often this rank has been disconnected. Persistent ranks compare it to see that they need a new process group."""

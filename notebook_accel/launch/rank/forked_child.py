@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from notebook_accel.launch.system import process_setup
+from notebook_accel.launch.system import own_process
 
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -48,5 +48,5 @@ def _report(error: BaseException) -> int:
 
 
 def _end(code: int) -> NoReturn:
-    process_setup.flush()
+    own_process.flush()
     os._exit(code & 0xFF)

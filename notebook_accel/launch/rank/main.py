@@ -36,7 +36,7 @@ from notebook_accel.launch.rank.patches import (
     trainers,
 )
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import libc, name_resolution, process_exit, process_setup
+from notebook_accel.launch.system import network, own_process
 from notebook_accel.launch.wire import pickling, pipe_marks
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
@@ -71,9 +71,9 @@ class RankStart:
 
 def prepare() -> None:
     """Does once, before the forks, what every rank would otherwise do itself: among others, patches other libraries."""
-    process_setup.find_thread_pools()
-    libc.line_buffer_c_stdout()
-    when_imported({"torch.distributed.rendezvous": name_resolution.patch_rendezvous})
+    own_process.find_thread_pools()
+    own_process.line_buffer_c_stdout()
+    when_imported({"torch.distributed.rendezvous": network.patch_rendezvous})
     stdin.install()
     tqdm.install()
     rich.install()
@@ -116,14 +116,14 @@ def wait_for_launch(server: Channel, parent: int) -> NoReturn:
         os._exit(0)
     server.close()
     start = RankStart.from_message(message)
-    process_setup.set_environment(start.environment)
+    own_process.set_environment(start.environment)
     _run_to_exit(start)
 
 
 def run_forked(start: RankStart, parent: int) -> NoReturn:
     """The start of a rank in a fork of the server that is made for it."""
     settle(parent)
-    process_setup.set_environment(start.environment)
+    own_process.set_environment(start.environment)
     _run_to_exit(start)
 
 
@@ -132,26 +132,26 @@ def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoRetu
     environment = dict(os.environ)
     prepare()
     settle(os.getppid())
-    process_setup.set_environment(environment)  # imports may have added to it
+    own_process.set_environment(environment)  # imports may have added to it
     _run_to_exit(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
 
 
 def settle(parent: int) -> None:
     """Sets up the process of a rank as far as that does not depend on the launch."""
-    process_setup.initialize(parent)
+    own_process.initialize(parent)
     loader_workers.install()
     python_forks.install()
     pickling.set_rank_device(_device)
-    process_exit.remember_exit_handlers()
+    own_process.remember_exit_handlers()
 
 
 def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
-        process_setup.redirect_streams(*start.fds[1:])
+        own_process.redirect_streams(*start.fds[1:])
         pipe_marks.set_pipes([os.dup(1), os.dup(2)])
-        process_setup.limit_threads()
+        own_process.limit_threads()
         unsaved_training.watch()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
@@ -159,7 +159,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
         rank = Rank(channel, start.heartbeat, pace=start.pace)
         rank.serve()
         code = int(rank.failed)
-        process_exit.finish(wait=not rank.failed)
+        own_process.finish(wait=not rank.failed)
         if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":
             # The system takes milliseconds to free the memory of this process. The launch need not wait for that, nor
             # compete with it. (With a device it must wait: the next launch needs the device's memory.)
@@ -168,7 +168,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        process_setup.flush()
+        own_process.flush()
         os._exit(code)
 
 

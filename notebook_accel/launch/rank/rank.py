@@ -32,8 +32,7 @@ from notebook_accel.events.emit import PREEMPTED_BY
 from notebook_accel.launch.rank import disconnect, exceptions, forked_child, interrupts
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
-from notebook_accel.launch.system import process_setup
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import memory, own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
@@ -155,7 +154,7 @@ class Rank:
         if self._isolated:
             interrupts.ignore()
         self._channel_thread.on_call_end()
-        process_setup.flush()
+        own_process.flush()
         self._channel_thread.failed = isinstance(outcome, Failed)
         self._channel_thread.emit(outcome, at_once=not self._isolated)
         if self._isolated:
@@ -194,7 +193,7 @@ def _open_stacks_file() -> int:
 
     The kernel holds the same open file, and reads it after the process is gone.
     """
-    fd = memory_file.create()
+    fd = memory.new_file()
     faulthandler.enable(fd)
     faulthandler.register(STACKS_SIGNAL, fd)
     return fd

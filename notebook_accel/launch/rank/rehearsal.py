@@ -13,7 +13,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import network_interfaces, process_exit, process_setup
+from notebook_accel.launch.system import network, own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.stream import Channel, pair
@@ -27,14 +27,14 @@ _DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 
 def run() -> None:
     """Runs a call, mirrors the notebook's state, and joins a process group, all of this process alone."""
-    process_setup.set_environment(dict(os.environ))
-    process_setup.redirect_streams(os.dup(1), os.dup(2))
-    process_setup.limit_threads()
+    own_process.set_environment(dict(os.environ))
+    own_process.redirect_streams(os.dup(1), os.dup(2))
+    own_process.limit_threads()
     _call()
     with contextlib.suppress(ConfigurationError):  # the working directory may be gone
         notebook_state.rehearse()
     join_group()
-    process_exit.flush_files()
+    own_process.flush_files()
 
 
 def _call() -> None:
@@ -62,7 +62,7 @@ def join_group() -> None:
     dist: Any = sys.modules.get("torch.distributed") if sys.platform == "linux" else None
     if dist is None or not dist.is_available() or not dist.is_gloo_available():
         return
-    interface = network_interfaces.of(network_interfaces.LOOPBACK)
+    interface = network.interface_of(network.LOOPBACK)
     if interface is None or os.environ.get(_DEBUG) or any(name.startswith(_DEVICES) for name in os.listdir("/dev")):
         return
     hook, before = sys.excepthook, os.environ.get(_INTERFACE)

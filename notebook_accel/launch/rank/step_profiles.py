@@ -24,7 +24,7 @@ from typing import Any
 from notebook_accel import events, rank_local
 from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import Event, Profiled, ProfileRequested
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire.constants import STEP_MARK
 
 _OTHER = "another profiler of torch is active there: wait until it has ended"
@@ -163,7 +163,7 @@ class StepProfiles:
             return
         note = f"{early} after {recording.steps} of {request.steps} steps" if early else ""
         reply = partial(self._reply, request, recording, note)
-        self._export = threads.start_if_allowed(reply, "notebook-accel profile")
+        self._export = own_process.start_thread_if_allowed(reply, "notebook-accel profile")
         if self._export is None:
             reply()
 

@@ -16,7 +16,7 @@ import signal
 import sys
 
 from notebook_accel.launch.server import abandoned
-from notebook_accel.launch.system import children, libc, open_files
+from notebook_accel.launch.system import limits, own_process
 
 _AWAITED = {signal.SIGCHLD, signal.SIGCONT}
 
@@ -25,7 +25,7 @@ def fork_server() -> None:
     """Returns in a child, which becomes the server. The process itself stays as its keeper until all has ended."""
     if sys.platform != "linux":
         return
-    children.adopt_orphans()
+    own_process.adopt_orphans()
     server = os.fork()
     if server == 0:
         os.setsid()
@@ -41,12 +41,12 @@ def _keep(server: int) -> None:
 
     The server's successors and stores are of the server's session. Any other child is an orphan.
     """
-    open_files.close_from(3)
+    limits.close_from(3)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    libc.signal_at_end_of_parent(signal.SIGCONT)
+    own_process.signal_at_end_of_parent(signal.SIGCONT)
     abandoned.kill()
-    while children.reap():
-        for pid in children.pids():
+    while own_process.reap_children():
+        for pid in own_process.children():
             with contextlib.suppress(ProcessLookupError):
                 if pid != server and os.getsid(pid) != server:
                     os.kill(pid, signal.SIGKILL)

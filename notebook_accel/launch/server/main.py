@@ -25,8 +25,8 @@ from notebook_accel.launch.server import forking, keeper
 from notebook_accel.launch.server.preloading import import_all
 from notebook_accel.launch.server.server_loop import Server
 from notebook_accel.launch.server.start_methods import START_METHODS
-from notebook_accel.launch.system import libc
-from notebook_accel.launch.system.children import adopt_orphans
+from notebook_accel.launch.system import own_process
+from notebook_accel.launch.system.own_process import adopt_orphans
 from notebook_accel.launch.wire.stream import Channel
 
 
@@ -37,7 +37,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     if method != "spawn":
         rank_main.prepare()
         forking.prepare()
-    libc.outlive_parent()
+    own_process.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
         os._exit(0)

@@ -25,7 +25,7 @@ from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.start_methods import START_METHODS
 from notebook_accel.launch.server.store_link import StoreLink
 from notebook_accel.launch.server.warm_ranks import WarmRanks
-from notebook_accel.launch.system import children, libc, process_setup
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
 from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
@@ -284,7 +284,7 @@ class Server:
             while self._wakeup[0].recv(4096):
                 pass
         ranks = {pid: (group, rank) for group in self._groups.values() for rank, pid in group.pids.items()}
-        while (pid := children.find_ended()) is not None:
+        while (pid := own_process.find_ended_child()) is not None:
             if pid in ranks:
                 # Not reaped yet, so the number still names this rank's process group and no other.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -309,9 +309,9 @@ class Server:
             return []
         killed = []
         own = {self._store.pid, *self._successors}
-        for pid in children.pids():
+        for pid in own_process.children():
             # Processes in this session belong to no rank: a store, a successor, or the successor of one that has ended.
-            if pid not in own and pid not in self._warm_ranks and not children.shares_session(pid):
+            if pid not in own and pid not in self._warm_ranks and not own_process.shares_session(pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
@@ -324,8 +324,8 @@ class Server:
 
         def become_successor(parent: int) -> None:
             # During imports it reads no socket and would miss the kernel's end, so until then it ends with this server.
-            libc.die_with_parent(parent)
-            process_setup.set_environment(request["env"])  # the variables that the notebook's own imports saw
+            own_process.die_with_parent(parent)
+            own_process.set_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
             self._serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 

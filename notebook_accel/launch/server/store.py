@@ -2,7 +2,7 @@
 
 A store has threads, so it must not run in the process that forks ranks. It takes over a socket that already listens on
 one IPv4 address. By default, torch's store listens on every interface, dual-stack, and looks up the name of every
-client, which can mean waiting for a name server (see `system/name_resolution.py`). On the loopback interface, a guard
+client, which can mean waiting for a name server (see `system/network.py`). On the loopback interface, a guard
 keeps other users out (`store_guard.py`).
 """
 
@@ -19,16 +19,16 @@ from typing import Any
 from notebook_accel import garbage_collection
 from notebook_accel.launch.server import rendezvous, store_guard
 from notebook_accel.launch.server.store_guard import StoreGuard
-from notebook_accel.launch.system import open_files
-from notebook_accel.launch.system.libc import die_with_parent
-from notebook_accel.launch.system.name_resolution import without_name_server
+from notebook_accel.launch.system import limits
+from notebook_accel.launch.system.network import without_name_server
+from notebook_accel.launch.system.own_process import die_with_parent
 from notebook_accel.launch.wire.stream import Channel
 
 
 def main(fd: int) -> None:
     """Serves until the fork server closes the channel: `open` takes over a listener and joins the nodes."""
     die_with_parent(os.getppid())  # during torch's import, nothing reads the channel or sees it close
-    open_files.raise_to_hard_limit()  # every rank of every node connects
+    limits.raise_file_limit_fully()  # every rank of every node connects
     start_guard()
     channel = Channel(socket.socket(fileno=fd))
     stores: dict[int, Any] = {}

@@ -23,9 +23,9 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from notebook_accel.launch.system import connection_owner, open_files
-from notebook_accel.launch.system.connection_owner import OwnerQuery
-from notebook_accel.launch.system.libc import die_with_parent
+from notebook_accel.launch.system import limits, network
+from notebook_accel.launch.system.network import OwnerQuery
+from notebook_accel.launch.system.own_process import die_with_parent
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _LOOPBACK = "127.0.0.1"
@@ -45,7 +45,7 @@ _DROP = (0x06, 0, 0, 0)
 @functools.cache
 def is_available() -> bool:
     """Whether this system says who owns a connection, and lets this user filter packets, which some let only root."""
-    if not connection_owner.is_known():
+    if not network.knows_owners():
         return False
     try:
         with socket.socket() as probe:
@@ -76,7 +76,7 @@ class StoreGuard:
         if self._pid == 0:
             try:
                 fd = os.dup2(remote.fileno(), 3)
-                open_files.close_from(fd + 1)
+                limits.close_from(fd + 1)
                 die_with_parent(parent)
                 _Relay(Channel(socket.socket(fileno=fd))).run()
             finally:

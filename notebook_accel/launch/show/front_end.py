@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from notebook_accel.launch.system.main_thread import raise_on_sigint
+from notebook_accel.launch.system.own_process import raise_on_sigint
 from notebook_accel.launch.wire import cell_names
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from notebook_accel import hardware
 from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
 from notebook_accel.launch.job.resources import GpuCounters
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 
 if TYPE_CHECKING:
     from notebook_accel.hardware import Sensors
@@ -55,7 +55,9 @@ class UsageWatch:
             self._due = now + max(INTERVAL, self._reader.seconds / SHARE)
             wanted = self._wanted()
             if wanted:
-                self._thread = threads.start_if_allowed(partial(self._reader.read, wanted), "notebook-accel usage")
+                self._thread = own_process.start_thread_if_allowed(
+                    partial(self._reader.read, wanted), "notebook-accel usage"
+                )
 
     def close(self) -> None:
         """Ends the reading, and releases the libraries of the GPUs' drivers."""

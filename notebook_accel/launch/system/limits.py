@@ -1,22 +1,32 @@
-"""Determines how many processes and how much memory the system grants, and why it refused to start a process."""
+"""How many processes, threads and open files, and how much memory the system grants, and why it refuses one."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import resource
+import socket
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from notebook_accel.launch.system import open_files
+from notebook_accel.errors import LaunchError
 
 _CGROUPS = Path("/sys/fs/cgroup")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 """Whether the system promises more memory than it has."""
 _STRICT = 2
 """In that file: it does not."""
+FILES_ADVICE = (
+    "Launch fewer ranks, close files that this process no longer needs, or raise the hard limit (ulimit -Hn, or "
+    "LimitNOFILE= of the service that runs Jupyter)."
+)
+"""What to do where the limit is reached."""
+_SPARE = 64
+"""Files in addition to those that ranks need."""
 
 
 def explain_refusal(error: OSError) -> str:
@@ -31,7 +41,7 @@ def explain_refusal(error: OSError) -> str:
         advice = "Launch fewer ranks, end processes that are no longer needed, or raise the limit."
     elif error.errno == errno.EMFILE:
         why = f"a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
-        advice = open_files.ADVICE
+        advice = FILES_ADVICE
     else:
         return str(error)
     return f"{error.strerror}: {why}. {advice}"
@@ -100,3 +110,91 @@ def _number(file: Path, otherwise: float = math.inf) -> float:
         return float(file.read_text().strip().replace("max", "inf"))
     except (OSError, ValueError):
         return otherwise
+
+
+def free_files() -> float:
+    """How many more files this process may open, if its soft limit is raised as far as possible."""
+    return _hard_limit() - _open_files()
+
+
+def check_files(count: int) -> None:
+    """Checks that this process can have `count` more open files.
+
+    Raises:
+        LaunchError: It may not.
+    """
+    if count > free_files():
+        raise LaunchError(
+            f"this many ranks need {_open_files() + count} open files in one process, but the system allows "
+            f"{_hard_limit():.0f}. {FILES_ADVICE}"
+        )
+
+
+def raise_file_limit(count: int) -> None:
+    """Raises this process's soft limit of open files, if `count` more files need it.
+
+    Raises:
+        LaunchError: It may not be raised that far.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _open_files() + count + _SPARE
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return
+    check_files(count)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(needed, _hard_limit())), hard))
+
+
+def raise_file_limit_fully() -> None:
+    """Raises the limit as far as possible, for a process that does not know how many others will connect to it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def close_from(first: int) -> None:
+    """Closes all descriptors from a number on.
+
+    Unlike `os.closerange`, which on some builds of Python tries every number up to the limit, and in containers that is
+    often a billion.
+    """
+    for number in _descriptors():
+        if number >= first:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(number)
+
+
+def tcp_sockets() -> Iterator[socket.socket]:
+    """Each TCP socket of this process, under its own descriptor, which stays open."""
+    for number in _descriptors():
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                found = socket.socket(fileno=number)
+                try:
+                    if found.family in (socket.AF_INET, socket.AF_INET6) and found.type == socket.SOCK_STREAM:
+                        yield found
+                finally:
+                    found.detach()
+
+
+def listens(each: socket.socket) -> bool:
+    """Whether a socket accepts connections."""
+    return bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def _hard_limit() -> float:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if hard == resource.RLIM_INFINITY else hard
+
+
+def _open_files() -> int:
+    """How many files this process has open."""
+    try:
+        return len(_descriptors())
+    except OSError:  # not even the folder can be opened
+        return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _descriptors() -> list[int]:
+    """Their descriptors."""
+    return [int(name) for name in os.listdir("/dev/fd")]

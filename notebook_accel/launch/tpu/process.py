@@ -13,7 +13,7 @@ from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.launch.rank.rank import Rank
-from notebook_accel.launch.system import process_setup
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.tpu import thread_output
 from notebook_accel.launch.tpu.slots import TpuGroup
 from notebook_accel.launch.wire import constants, pipe_marks
@@ -76,11 +76,11 @@ class Process:
                 for fd in (slot.channel, slot.out, slot.err):
                     os.close(fd)
         first = slots[min(self._ordinals)]
-        process_setup.limit_threads()
+        own_process.limit_threads()
         if len(self._ordinals) > 1:
             thread_output.install(first.out, first.err)
         else:
-            process_setup.redirect_streams(first.out, first.err)
+            own_process.redirect_streams(first.out, first.err)
             pipe_marks.set_pipes([os.dup(1), os.dup(2)])
             os.environ.update(first.environment)
         os.register_at_fork(after_in_child=self._close_in_child)

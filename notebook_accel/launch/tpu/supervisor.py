@@ -14,7 +14,7 @@ from typing import NoReturn
 from notebook_accel.hardware import tpus
 from notebook_accel.launch.rank import main
 from notebook_accel.launch.rank.main import RankStart
-from notebook_accel.launch.system import libc, process_setup
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.tpu import process
 from notebook_accel.launch.tpu.environment import cleaned
 from notebook_accel.launch.tpu.slots import Slot, TpuGroup
@@ -53,7 +53,7 @@ def _warm_up_pool() -> None:
     fork = multiprocessing.get_context("fork")
     with (
         contextlib.suppress(OSError, BrokenProcessPool),
-        ProcessPoolExecutor(1, fork, initializer=libc.die_with_parent, initargs=(os.getpid(),)) as pool,
+        ProcessPoolExecutor(1, fork, initializer=own_process.die_with_parent, initargs=(os.getpid(),)) as pool,
     ):
         pool.submit(os.getpid).result()
 
@@ -68,15 +68,15 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         control = Channel(socket.socket(fileno=start.fds[0]))
-        process_setup.redirect_streams(*start.fds[1:])
+        own_process.redirect_streams(*start.fds[1:])
         spmd = start.environment.get("NOTEBOOK_ACCEL_STRATEGY") == "spmd"
-        process_setup.set_environment(cleaned(start.environment))
+        own_process.set_environment(cleaned(start.environment))
         _supervise(control, start.heartbeat, spmd=spmd)
         code = 0
     except BaseException:
         traceback.print_exc()
     finally:
-        process_setup.flush()
+        own_process.flush()
         os._exit(code)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from notebook_accel.errors import PayloadError
 from notebook_accel.events import Call, to_wire
-from notebook_accel.launch.system.memory import memory_stripes
+from notebook_accel.launch.system import memory
 from notebook_accel.launch.wire import cell_names, notebook_names, pickling, stack_frames
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
@@ -61,7 +61,7 @@ class Payload:
     """The `__main__` that its names are from, if that is this process's."""
 
     def close(self) -> None:
-        memory_stripes.release(self.fds)
+        memory.release(self.fds)
 
     def __enter__(self) -> Payload:
         return self
@@ -132,7 +132,7 @@ def from_parts(parts: Sequence[memoryview]) -> Payload:
     if sum(layout) <= _SMALL:
         return Payload((), layout, [bytes(part) for part in parts])
     try:
-        return Payload(memory_stripes.write(parts), layout)
+        return Payload(memory.write(parts), layout)
     except (OSError, MemoryError) as error:
         size = sum(layout)
         advice = "Load large data inside the function or the cell, or free memory in the notebook"
@@ -148,13 +148,13 @@ def parts_of(packed: Payload) -> list[bytes]:
     """The parts of a payload, in the order of its layout."""
     if not packed.fds:
         return list(map(bytes, packed.parts))
-    starts = memory_stripes.offsets(packed.layout)[:-1]
-    return [memory_stripes.read(packed.fds, *place) for place in zip(starts, packed.layout, strict=True)]
+    starts = memory.offsets(packed.layout)[:-1]
+    return [memory.read(packed.fds, *place) for place in zip(starts, packed.layout, strict=True)]
 
 
 def sources(packed: Payload) -> dict[str, tuple[str, str]]:
     """The cells that the functions of a call come from, by file name: the name that the user sees, and the text."""
-    head = memory_stripes.read(packed.fds, 0, packed.layout[0]) if packed.fds else packed.parts[0]
+    head = memory.read(packed.fds, 0, packed.layout[0]) if packed.fds else packed.parts[0]
     _, found, _ = pickle.loads(head)
     return dict(found)
 
@@ -198,10 +198,10 @@ def unpack_parts(parts: Sequence[Any]) -> Iterable[Any]:
 def _mapped(fds: Sequence[int], layout: Sequence[int]) -> list[memoryview]:
     """Maps memory files and closes them; returns their parts. These keep the mapping, and so the memory, alive."""
     try:
-        view = memoryview(memory_stripes.map_private(fds))
+        view = memoryview(memory.map_private(fds))
     finally:
-        memory_stripes.close(fds)
-    starts = memory_stripes.offsets(layout)[:-1]
+        memory.close(fds)
+    starts = memory.offsets(layout)[:-1]
     return [view[start : start + length] for start, length in zip(starts, layout, strict=True)]
 
 

@@ -22,7 +22,7 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.displays import Displays
 from notebook_accel.launch.show.job_views import LateView, Views
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions
@@ -107,7 +107,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
         run.job.result()
         return None
     try:
-        threads.start(partial(_run_in_background, run), f"accelerate {run.job.name}")
+        own_process.start_thread(partial(_run_in_background, run), f"accelerate {run.job.name}")
     except LaunchError:
         run.give_up()
         raise

@@ -16,7 +16,7 @@ from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal.recorded.job_summary import JobSummary
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.notebook.views.elements import element, table, text
 
 _INTERVAL = 1.0
@@ -61,7 +61,7 @@ class LiveTable:
         self._handle: Any = display(  # type: ignore[no-untyped-call]
             {**bundle, **draw(jobs)}, metadata=metadata, raw=True, display_id=True
         )
-        threads.start(self._update, "notebook-accel-jobs")
+        own_process.start_thread(self._update, "notebook-accel-jobs")
 
     def close(self) -> None:
         """Replaces the buttons by static output."""
@@ -82,7 +82,7 @@ class LiveTable:
             attach.find(job).cancel()
 
     def _attach(self, job: str) -> None:
-        self._context.run(threads.start, partial(_show, job), "notebook-accel-attach")
+        self._context.run(own_process.start_thread, partial(_show, job), "notebook-accel-attach")
 
 
 _shown: LiveTable | None = None

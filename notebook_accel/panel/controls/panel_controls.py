@@ -12,7 +12,7 @@ from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import TunableChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 from notebook_accel.panel.panel_model import Command, Controls, Tunable
 
 FLAMEGRAPH, PROFILE = "flamegraph", "profile"
@@ -86,7 +86,7 @@ class PanelControls:
             return
         call = self._calls(values)[action]
         try:
-            threads.start(partial(self._run, action, call), "panel control")
+            own_process.start_thread(partial(self._run, action, call), "panel control")
         except LaunchError as error:
             self._finish(action, str(error))
 

@@ -17,7 +17,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Device, FixedProbe, Hardware, detect
 from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.hardware.tpus import Tpu
-from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system import network
 
 FOUR_GPUS = detect({}, FixedProbe([Device("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
 SIX_CORES = fake_hardware(cores=6)
@@ -110,8 +110,8 @@ def test_launch_of_one_rank_need_the_launcher(train: str) -> None:
 def test_machines_share_the_processes(
     train: str, given: dict[str, Any], meeting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network_interfaces, "own_address", lambda host, port: "10.0.0.2")
-    monkeypatch.setattr(network_interfaces, "of", {"10.0.0.2": "eth7"}.get)
+    monkeypatch.setattr(network, "own_address", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(network, "of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, wrapper.__file__, "train.py", "--lr", "1")
     assert made.plan.world_size == 8
@@ -367,7 +367,7 @@ def test_gpus_of_a_lower_layer_give_way(train: str) -> None:
 
 
 def test_the_command_line_may_spread_the_files_ranks_over_machines(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_interfaces, "own_address", lambda host, port: "10.0.0.2")
+    monkeypatch.setattr(network, "own_address", lambda host, port: "10.0.0.2")
     given = {"num_machines": 2, "machine_rank": 1, "main_process_ip": "10.0.0.1"}
     made = make(train, below={"num_processes": 4}, **given)
     assert (made.plan.size, made.plan.world_size) == (2, 4)

@@ -14,7 +14,7 @@ import pytest
 from notebook_accel import RankError, notebook_launcher
 from notebook_accel.launch.plan import other_jobs
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.system import process_exit
+from notebook_accel.launch.system import own_process
 from tests.launch.own_processes import wait_until
 
 
@@ -28,14 +28,14 @@ def answer_after(file: str) -> int:
 
 def leave_a_thread(file: str) -> str:
     """Returns while a thread runs that ends once a file is there."""
-    process_exit.NOTICE_AFTER = 0.0
+    own_process.NOTICE_AFTER = 0.0
     threading.Thread(target=answer_after, args=(file,), name="uploads").start()
     return "returned"
 
 
 def leave_an_exit_handler(file: str) -> str:
     """Returns while an exit handler is registered that ends once a file is there."""
-    process_exit.NOTICE_AFTER = 0.5  # the handler has begun then
+    own_process.NOTICE_AFTER = 0.5  # the handler has begun then
     atexit.register(answer_after, file)
     return "returned"
 

@@ -15,7 +15,7 @@ import pytest
 from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
 from notebook_accel.launch.plan import other_frameworks
-from notebook_accel.launch.system.reserved_ports import ReservedPorts
+from notebook_accel.launch.system.network import ReservedPorts
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ import pytest
 from torch.distributed import TCPStore
 
 from notebook_accel.launch.server import store, store_guard
-from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
+from notebook_accel.launch.system.network import OwnerQuery, knows_owners
 
 HOST = "127.0.0.1"
 PATIENCE = datetime.timedelta(seconds=30)
-pytestmark = pytest.mark.skipif(not is_known(), reason="this system does not report who owns a socket")
+pytestmark = pytest.mark.skipif(not knows_owners(), reason="this system does not report who owns a socket")
 needs_guard = pytest.mark.skipif(not store_guard.is_available(), reason="this system lets only root filter packets")
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 

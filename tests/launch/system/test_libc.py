@@ -11,13 +11,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system has 
 
 PARENT = """
 import os, signal, sys
-from notebook_accel.launch.system import libc
+from notebook_accel.launch.system import own_process
 
 parent = os.getpid()
 if os.fork() == 0:
-    libc.die_with_parent(parent)
+    own_process.die_with_parent(parent)
     if "outlive" in sys.argv:
-        libc.outlive_parent()
+        own_process.outlive_parent()
     wait = '''
 import os, time
 os.write(1, b"waits ")
@@ -54,6 +54,8 @@ def test_a_process_may_outlive_its_parent_after_all() -> None:
 
 
 def test_a_process_whose_parent_has_ended_before_it_asked_ends_at_once() -> None:
-    program = "from notebook_accel.launch.system import libc; libc.die_with_parent(1 << 30); print('went on')"
+    program = (
+        "from notebook_accel.launch.system import own_process; own_process.die_with_parent(1 << 30); print('went on')"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.launch.system import name_resolution
+from notebook_accel.launch.system import network
 
 RANKS_OWN = threading.Thread(name="notebook-accel")
 
@@ -59,7 +59,7 @@ def test_ranks_meet_while_the_name_server_is_silent(tmp_path: Path) -> None:
 
 
 def test_names_are_looked_up_as_before_afterwards() -> None:
-    with name_resolution.without_name_server("127.0.0.1"):
+    with network.without_name_server("127.0.0.1"):
         assert socket.gethostbyname("localhost") == "127.0.0.1"
     assert socket.gethostbyname("localhost") == "127.0.0.1"
 
@@ -81,11 +81,11 @@ def test_the_order_of_look_ups_is_read_from_the_system(
     path = tmp_path / "nsswitch.conf"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr(name_resolution, "CONFIGURATION", path)
+    monkeypatch.setattr(network, "CONFIGURATION", path)
     configured: list[tuple[bytes, bytes]] = []
-    monkeypatch.setattr(name_resolution, "lookup_configurer", lambda: lambda *given: configured.append(given))
+    monkeypatch.setattr(network, "lookup_configurer", lambda: lambda *given: configured.append(given))
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), RANKS_OWN])
-    with name_resolution.without_name_server("127.0.0.1"):
+    with network.without_name_server("127.0.0.1"):
         assert configured == [(b"hosts", b"files")]
     assert configured[1:] == [(b"hosts", found.encode())]
 
@@ -93,11 +93,11 @@ def test_the_order_of_look_ups_is_read_from_the_system(
 def test_threads_of_the_user_look_names_up_as_ever_while_a_rank_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system can change the order of look-ups only for all threads of a process."""
     configured: list[tuple[bytes, bytes]] = []
-    monkeypatch.setattr(name_resolution, "lookup_configurer", lambda: lambda *given: configured.append(given))
+    monkeypatch.setattr(network, "lookup_configurer", lambda: lambda *given: configured.append(given))
     ends = threading.Event()
     tracker = threading.Thread(target=ends.wait, name="tracker")
     tracker.start()
-    with name_resolution.without_name_server("127.0.0.1"):
+    with network.without_name_server("127.0.0.1"):
         assert not configured
     ends.set()
     tracker.join()

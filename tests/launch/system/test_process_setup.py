@@ -7,13 +7,13 @@ import sys
 
 PROGRAM = """
 import ctypes, os, sys
-from notebook_accel.launch.system import process_setup
+from notebook_accel.launch.system import own_process
 
 sys.stdout.write("from Python ")
 sys.stderr = open(2, "w", closefd=False)  # which holds back what it gets
 sys.stderr.write("an error")
 ctypes.CDLL(None).printf(b"from C")
-process_setup.flush()
+own_process.flush()
 os._exit(0)
 """
 

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.system import threads
+from notebook_accel.launch.system import own_process
 
 
 def test_a_thread_runs() -> None:
     has_run = threading.Event()
-    threads.start(has_run.set, "test")
+    own_process.start_thread(has_run.set, "test")
     assert has_run.wait(30)
 
 
@@ -28,7 +28,7 @@ def test_a_thread_has_the_context_of_who_starts_it() -> None:
 
     def start() -> None:
         cell.set("In[3]")
-        threads.start(run, "test")
+        own_process.start_thread(run, "test")
 
     contextvars.copy_context().run(start)
     assert has_run.wait(30)
@@ -41,7 +41,7 @@ def test_a_thread_that_is_refused_is_told_with_the_next_step(monkeypatch: pytest
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(LaunchError, match=r"needs a thread: can't start new thread: .* or raise the limit\.$"):
-        threads.start(int, "test")
+        own_process.start_thread(int, "test")
 
 
 def test_work_that_can_do_without_a_thread_learns_that_none_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_work_that_can_do_without_a_thread_learns_that_none_is_allowed(monkeypat
 
     with monkeypatch.context() as limited:
         limited.setattr(threading.Thread, "start", refuse)
-        assert threads.start_if_allowed(int, "test") is None
-    thread = threads.start_if_allowed(int, "test")
+        assert own_process.start_thread_if_allowed(int, "test") is None
+    thread = own_process.start_thread_if_allowed(int, "test")
     assert thread is not None
     thread.join()

@@ -11,8 +11,7 @@ from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLin
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import Engine, GroupSpec, Ranks, Rendezvous
-from notebook_accel.launch.system import network_interfaces
-from notebook_accel.launch.system.memory import memory_stripes
+from notebook_accel.launch.system import memory, network
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -61,7 +60,7 @@ class LocalGroup:
             environ: This machine's environment.
             arranged: Variables that only this node knows; they override all others.
         """
-        interface = network_interfaces.of(rendezvous.host)
+        interface = network.interface_of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
         shared = {**dict.fromkeys(names, str(interface)), **environ, **header["environment"]}
         spec = GroupSpec(
@@ -122,10 +121,10 @@ class LocalGroup:
 
     def _take_payload(self, data: Any) -> None:
         self._close_payload()
-        self._payload = memory_stripes.write([memoryview(data)])
+        self._payload = memory.write([memoryview(data)])
 
     def _close_payload(self) -> None:
-        memory_stripes.close(self._payload)
+        memory.close(self._payload)
         self._payload = []
 
     def _on_read(self, ranks: Ranks, local: int, count: int) -> None:

@@ -18,7 +18,7 @@ from notebook_accel.launch.cluster import agent_launcher, connection, versions
 from notebook_accel.launch.cluster.agent_launcher import AgentLauncher, Agents, ClusterError, Order
 from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system import network_interfaces
+from notebook_accel.launch.system import network
 
 TIMEOUT = 120.0
 """How many seconds the agents have to connect once the launcher has started them."""
@@ -168,7 +168,7 @@ def _own_address(addresses: Sequence[str]) -> str:
     found = []
     for address in addresses:
         with contextlib.suppress(OSError):
-            found.append(network_interfaces.own_address(address, _ANY_PORT))
+            found.append(network.own_address(address, _ANY_PORT))
     if not found:
         raise ClusterError(
             f"this machine cannot resolve the name of any machine of the cluster: {', '.join(addresses)}. Add them to "

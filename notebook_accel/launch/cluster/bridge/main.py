@@ -22,7 +22,7 @@ from notebook_accel.launch.cluster.bridge import agents
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system import open_files
+from notebook_accel.launch.system import limits
 from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 from notebook_accel.launch.wire.stream import Channel, Message
 
@@ -214,6 +214,6 @@ def main(fd: int, address: str, insecure: bool, kernel: int) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):  # the kernel handles both, and then needs the bridge
         signal.signal(signum, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    open_files.raise_to_hard_limit()  # every node connects
+    limits.raise_file_limit_fully()  # every node connects
     control: Any = Channel(socket.socket(fileno=fd))
     Bridge(address, insecure, control, kernel).run()

@@ -18,7 +18,7 @@ from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.engines.contract import NodeRequest
-from notebook_accel.launch.system.memory import memory_stripes
+from notebook_accel.launch.system import memory
 from notebook_accel.launch.wire.stream import Channel, Message
 
 
@@ -200,6 +200,6 @@ class Relay:
 def _content(fds: Sequence[int]) -> bytes:
     """The content of memory files, which are closed."""
     try:
-        return memory_stripes.read_all(fds)
+        return memory.read_all(fds)
     finally:
-        memory_stripes.close(fds)
+        memory.close(fds)

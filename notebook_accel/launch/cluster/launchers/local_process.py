@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import IO
 
 from notebook_accel.launch.cluster.agent_launcher import Order
-from notebook_accel.launch.system import threads
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import memory, own_process
 
 _EXIT_TIMEOUT = 5.0
 """Seconds to exit for a process whose agents have been disconnected."""
@@ -41,7 +40,7 @@ class LocalProcess:
     """
 
     def __init__(self, command: Sequence[str], order: Order) -> None:
-        self._log: IO[bytes] = memory_file.open_log()  # lives as long as the process
+        self._log: IO[bytes] = memory.open_log()  # lives as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
         )
@@ -60,7 +59,7 @@ class LocalProcess:
 
     def stop(self) -> None:
         """Ends it, unless it ends by itself now that its agents have been disconnected."""
-        if threads.start_if_allowed(self._reap, "notebook-accel-reaper") is None:
+        if own_process.start_thread_if_allowed(self._reap, "notebook-accel-reaper") is None:
             self._reap()
         self._log.close()
 

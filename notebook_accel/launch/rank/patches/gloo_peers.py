@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch.system.connection_owner import OwnerQuery, is_known
-from notebook_accel.launch.system.open_files import listens, tcp_sockets
+from notebook_accel.launch.system.limits import listens, tcp_sockets
+from notebook_accel.launch.system.network import OwnerQuery, knows_owners
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.store_barrier import await_all
 
@@ -39,7 +39,7 @@ def _patch(c10d: Any) -> None:
         opened = _listening_ports() - before
         ports.intersection_update(before)  # those of groups that are gone may now be another server's
         ports.update(opened)
-        if not is_known():
+        if not knows_owners():
             return created
         check(opened)
         group, store = created

@@ -14,9 +14,9 @@ import pytest
 from notebook_accel import debug_launcher, notebook_launcher
 from notebook_accel.errors import RankError
 from notebook_accel.launch.rank.patches import gloo_peers
-from notebook_accel.launch.system.connection_owner import is_known
+from notebook_accel.launch.system.network import knows_owners
 
-pytestmark = pytest.mark.skipif(not is_known(), reason="this system does not report who owns a socket")
+pytestmark = pytest.mark.skipif(not knows_owners(), reason="this system does not report who owns a socket")
 
 CONNECT = """
 import os, socket, sys

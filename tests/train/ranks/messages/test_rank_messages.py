@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel import Accelerator, CheckpointError
-from notebook_accel.launch.system import open_files
+from notebook_accel.launch.system import limits
 from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
 from notebook_accel.train.ranks.messages.rank_messages import RankMessages
 from tests.train.conftest import launch
@@ -33,8 +33,8 @@ def talk(folder: str) -> list[Any]:
     if rank == 1:
         while not gathered.exists():
             time.sleep(0.01)
-        for each in open_files.tcp_sockets():
-            if each.family == socket.AF_INET and not open_files.listens(each):  # the store's are dual-stack
+        for each in limits.tcp_sockets():
+            if each.family == socket.AF_INET and not limits.listens(each):  # the store's are dual-stack
                 each.shutdown(socket.SHUT_RDWR)
         while not lost.exists():
             time.sleep(0.01)

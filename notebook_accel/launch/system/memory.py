@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import IO
 
 from notebook_accel.hardware import cores
-from notebook_accel.launch.system import libc, threads
-from notebook_accel.launch.system.memory import memory_file
+from notebook_accel.launch.system import own_process
 
 _MOST_STRIPES = 8
 """More threads would wait for memory rather than for a processor."""
@@ -46,7 +47,7 @@ def write(parts: Sequence[memoryview]) -> list[int]:
     count = -(-size // stripe)
     fds: list[int] = []
     try:
-        fds += [memory_file.create() for _ in range(count)]
+        fds += [new_file() for _ in range(count)]
 
         def fill(index: int) -> None:
             begin, end = index * stripe, min(size, (index + 1) * stripe)
@@ -89,7 +90,7 @@ def map_private(fds: Sequence[int]) -> mmap.mmap:
     whole = mmap.mmap(-1, placed[-1][2], mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(whole))
     for fd, begin, end in placed:
-        libc.map_over(address + begin, end - begin, fd)
+        own_process.map_over(address + begin, end - begin, fd)
     return whole
 
 
@@ -101,7 +102,7 @@ def close(fds: Sequence[int]) -> None:
 
 def release(fds: Sequence[int]) -> None:
     """Closes stripes, and does not wait until the system has freed the memory of large ones: 0.2 s per GB."""
-    if len(fds) == 1 or threads.start_if_allowed(partial(close, fds), "notebook-accel-release") is None:
+    if len(fds) == 1 or own_process.start_thread_if_allowed(partial(close, fds), "notebook-accel-release") is None:
         close(fds)
 
 
@@ -122,3 +123,16 @@ def _placed(fds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         end = begin + os.fstat(fd).st_size
         yield fd, begin, end
         begin = end
+
+
+def new_file() -> int:
+    """The descriptor of a new file."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("notebook-accel", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def open_log() -> IO[bytes]:
+    """A new file for the output of a process."""
+    return os.fdopen(new_file(), "w+b")

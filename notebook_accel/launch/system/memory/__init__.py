@@ -1,1 +1,0 @@
-"""Memory that several processes share without a name in the file system."""
