@@ -2,19 +2,14 @@
 
 Each event is a frozen dataclass. The sockets, the journal, a job's state and the views all use these same objects.
 
-    base.py               ─ `Event`, and the types that events share
-    ranks.py              ─ what a rank reports: output, bars, metrics, phases, its result
-    failures.py           ─ how a call fails on a rank, and what its memory held then
-    reports.py            ─ many reports of metrics, packed
-    jobs.py               ─ what the driver records about a job, or about a rank from outside
-    requests.py           ─ what is sent to a rank
-    profiles.py           ─ the request to profile training steps, and its reply
-    usage.py              ─ what a rank uses, as seen from outside
-    control.py            ─ pausing and changing a training, step by step the same on all ranks
-    collective_records.py ─ the request for the last collectives, and its reply
-    debugging.py          ─ requests to the debugger of a rank, and its replies
-    encoding.py           ─ events as JSON objects with binary blobs, and back
-    emit.py               ─ how code on a rank emits an event without knowing how the rank was launched
+    base.py      ─ `Event`, and the types that events share
+    ranks.py     ─ what a rank reports: output, bars, metrics, phases, its result or failure; what it uses
+    reports.py   ─ many reports of metrics, packed
+    jobs.py      ─ what the driver records about a job, or about a rank from outside
+    requests.py  ─ what is sent to a rank, and its replies to requests
+    control.py   ─ pausing and changing a training, step by step the same on all ranks
+    encoding.py  ─ events as JSON objects with binary blobs, and back
+    emit.py      ─ how code on a rank emits an event without knowing how the rank was launched
 
 To add an event: write its class, with a new `kind`, in the file of its sender, and export it here. `encoding.py` finds
 it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The state that it changes applies it:
@@ -22,7 +17,6 @@ it there; a field that JSON does not have needs a row in `NESTED_FIELDS`. The st
 """
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase, as_float
-from notebook_accel.events.collective_records import Collective, CollectivesRecorded, CollectivesRequested
 from notebook_accel.events.control import (
     Control,
     Controlled,
@@ -31,7 +25,6 @@ from notebook_accel.events.control import (
     StepRequested,
     TunableChanged,
 )
-from notebook_accel.events.debugging import DebugReplied, DebugRequested
 from notebook_accel.events.emit import (
     answers,
     emit,
@@ -47,7 +40,6 @@ from notebook_accel.events.emit import (
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
-from notebook_accel.events.failures import Failed, LargestArrays, LiveArray, MemorySnapshot, OutOfMemory, Raised
 from notebook_accel.events.jobs import (
     AttemptStarted,
     CheckpointSaved,
@@ -64,20 +56,27 @@ from notebook_accel.events.jobs import (
     StopRequested,
     TrainingStarted,
 )
-from notebook_accel.events.profiles import Profiled, ProfileRequested
 from notebook_accel.events.ranks import (
     Bar,
     Cleared,
     Exited,
+    Failed,
+    GpuUsage,
     Heartbeat,
     Hello,
     HotLine,
     InputRequested,
+    LargestArrays,
     Line,
+    LiveArray,
     MemoryPeaks,
+    MemorySnapshot,
     Metrics,
     NameRequested,
+    OutOfMemory,
     PhaseChanged,
+    ProcessUsage,
+    Raised,
     RankExited,
     Returned,
     Sampled,
@@ -91,14 +90,20 @@ from notebook_accel.events.reports import Report, Reports
 from notebook_accel.events.requests import (
     Answer,
     Call,
+    Collective,
+    CollectivesRecorded,
+    CollectivesRequested,
+    DebugReplied,
+    DebugRequested,
     Disconnect,
     Interrupt,
     NameAnswered,
     Preempt,
+    Profiled,
+    ProfileRequested,
     SamplesRequested,
     StacksRequested,
 )
-from notebook_accel.events.usage import GpuUsage, ProcessUsage
 
 __all__ = [
     "Answer",

@@ -9,26 +9,18 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import (
-    collective_records,
-    control,
-    debugging,
-    failures,
-    jobs,
-    profiles,
-    ranks,
-    reports,
-    requests,
-    usage,
-)
+from notebook_accel.events import control, jobs, ranks, reports, requests
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.events.collective_records import Collective, CollectivesRecorded
-from notebook_accel.events.failures import Failed, LargestArrays, LiveArray, MemorySnapshot, OutOfMemory, Raised
 from notebook_accel.events.jobs import Location, Stalled
-from notebook_accel.events.profiles import Profiled
 from notebook_accel.events.ranks import (
+    Failed,
     HotLine,
+    LargestArrays,
+    LiveArray,
+    MemorySnapshot,
+    OutOfMemory,
     PhaseChanged,
+    Raised,
     Returned,
     Sampled,
     Shown,
@@ -38,10 +30,11 @@ from notebook_accel.events.ranks import (
     Written,
 )
 from notebook_accel.events.reports import Reports
+from notebook_accel.events.requests import Collective, CollectivesRecorded, Profiled
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, failures, reports, jobs, requests, profiles, control, collective_records, debugging, usage)
+    for module in (ranks, reports, jobs, requests, control)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
