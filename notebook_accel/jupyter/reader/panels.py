@@ -13,7 +13,7 @@ from notebook_accel.jupyter.panel_update import PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
 from notebook_accel.jupyter.reader.job_row import damage
 from notebook_accel.jupyter.reader.panel_session import BUSY_INTERVAL, BadMessageError, PanelSession
-from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
+from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 
 READING = 0.2

@@ -8,7 +8,7 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver.follower import Follower
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.recorded.job_summary import JobSummary, summarize
+from notebook_accel.launch.journal.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import own_process

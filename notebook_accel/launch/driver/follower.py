@@ -12,7 +12,7 @@ from notebook_accel.events import Cleared, Event, Line, LinesLeftOut, Notice, Sh
 from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import label as rank_label
-from notebook_accel.launch.journal.recorded.followed_job import FollowedJob
+from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.job_views import Views

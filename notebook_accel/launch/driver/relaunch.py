@@ -14,7 +14,7 @@ from notebook_accel.launch.driver import launcher, stored_code
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.recorded.job_summary import JobSummary, summarize
+from notebook_accel.launch.journal.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.saved_launch import PYTHON, SavedLaunch
 from notebook_accel.launch.wire import cell_names, payload, pickling, stack_frames

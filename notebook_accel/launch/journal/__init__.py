@@ -8,13 +8,10 @@
     report_file.py    ─ every report of metrics
     log_files.py      ─ every line that the ranks have written; see `launch/job/output_log.py`
     reading.py        ─ reads a journal, and follows it while it grows
-    recorded/         ─ a job as its journal has it
-    results.py        ─ what the ranks of a detached job returned or raised, as they sent it
-    outcome.py        ─ the result of a job that ran in another process, made from these
+    followed_job.py   ─ a job as its journal has it; job_summary.py is the same in short
+    results.py        ─ what the ranks of a detached job returned or raised, and the result of the job made of it
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
-    stack_requests.py ─ requests the stacks of a job's ranks from the process that runs it
-    reply_files.py    ─ the same for other requests, such as samples of the stacks for a flame graph
-    private_files.py  ─ opens files that only the user may read
+    requests.py       ─ asks the ranks of a job that another process runs, such as for their stacks
 
 A running job, its journal, and the journal after compaction all fold to the same state.
 """

@@ -17,7 +17,6 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import Head
-from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.owner import Owner
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
@@ -80,16 +79,6 @@ class Record:
     def owner(self) -> Path:
         """A file that names the process that runs the job, in a form that every version of this package can read."""
         return self.path / "owner"
-
-    @property
-    def stack_requests(self) -> Path:
-        """A file whose length is the number of requests for stacks."""
-        return self.path / "asked"
-
-    @property
-    def stacks(self) -> Path:
-        """The reply to the latest request for stacks."""
-        return self.path / "stacks"
 
     @property
     def rank_requests(self) -> Path:
@@ -303,3 +292,42 @@ def _origin(record: Record) -> str:
         return record.head().origin
     except JobLostError:
         return ""
+
+
+def open_private(path: str, flags: int) -> int:
+    """The `opener` of a file in a job's folder: a new one is the user's alone, and a link is not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def read_pickles(path: Path, what: str) -> bytes:
+    """Reads a file of a job's folder, for its pickles to be unpickled.
+
+    Args:
+        path: The file.
+        what: What is in it, as messages say it: `its results`.
+
+    Raises:
+        FileNotFoundError: There is none.
+        JobLostError: It can't be read, or another user may have written it.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JobLostError(f"{what} can't be read: {error}") from error
+    for each in (path.parent.parent, path.parent, path):
+        if not _is_private(each):
+            raise JobLostError(
+                f"{what} won't be unpickled, because other users may have written to {each}: a pickle can run any code"
+            )
+    return data
+
+
+def _is_private(path: Path) -> bool:
+    """Whether only this user can have written it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not path.is_symlink()

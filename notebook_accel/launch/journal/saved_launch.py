@@ -15,8 +15,7 @@ from pathlib import Path
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import JobLostError
-from notebook_accel.launch.journal.private_files import read_pickles
-from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.records import Record, read_pickles
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 FORMAT = 1

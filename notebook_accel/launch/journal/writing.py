@@ -20,10 +20,9 @@ from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.reply_files import RankRequestHandler
 from notebook_accel.launch.journal.report_file import ReportFile
+from notebook_accel.launch.journal.requests import RequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
-from notebook_accel.launch.journal.stack_requests import StackRequestHandler
 from notebook_accel.launch.show import front_end
 from notebook_accel.owner import Owner
 
@@ -75,8 +74,7 @@ class Journal:
         self._due = time.monotonic() + FIRST_WRITE
         self._last_keepalive = time.monotonic()
         self._stop_requests = 0
-        self._stack_requests = StackRequestHandler(job)
-        self._rank_requests = RankRequestHandler(job)
+        self._requests = RequestHandler(job)
         job.listen(self._on_event)
 
     def open(self) -> Record:
@@ -111,8 +109,7 @@ class Journal:
         self._write()
         if self._record is not None:
             self._poll_stop_requests(self._record)
-            self._stack_requests.poll(self._record)
-            self._rank_requests.poll(self._record)
+            self._requests.poll(self._record)
             self._keep_alive(self._record, began)
         ended = time.monotonic()
         self._due = ended + max(WRITE_INTERVAL, (ended - began) / WRITE_SHARE)

@@ -12,7 +12,7 @@ from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.recorded.job_summary import JobSummary
+from notebook_accel.launch.journal.job_summary import JobSummary
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics import jobs_table

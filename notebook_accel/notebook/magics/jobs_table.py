@@ -14,7 +14,7 @@ from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.text import duration
-from notebook_accel.launch.journal.recorded.job_summary import JobSummary
+from notebook_accel.launch.journal.job_summary import JobSummary
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import own_process
 from notebook_accel.notebook.views.elements import element, table, text

@@ -11,7 +11,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.report_log import Entry
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.recorded.job_summary import summarize
+from notebook_accel.launch.journal.job_summary import summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.panel.panel_model import EarlierJob

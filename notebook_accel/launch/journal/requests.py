@@ -1,4 +1,4 @@
-"""Asks the ranks of a job that another process runs, through files in the job's folder."""
+"""Requests to the ranks of a job that another process runs, through files in the job's folder."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import replace
 from functools import partial
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Sampled, from_wire, is_sound, to_wire
+from notebook_accel.events import Event, Sampled, Stacks, StacksRequested, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
-from notebook_accel.launch.journal.private_files import open_private
-from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.job.stacks import StacksByRank
+from notebook_accel.launch.journal.records import Record, open_private
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames, stream
 
-_INTERVAL = 0.1
+_INTERVAL = 0.05
 """Seconds between two checks for the replies."""
 _TIMEOUT = 30.0
 """Seconds after the time that a reply may take after which the requester gives up."""
 
 
-class RankRequestHandler:
+class RequestHandler:
     """Answers requests; used in the process that runs the job."""
 
     def __init__(self, job: JobHandle) -> None:
@@ -51,13 +51,19 @@ class RankRequestHandler:
                     self._answer(record, _decode(line), self._handled)
 
     def _answer(self, record: Record, request: RankRequest, number: int) -> None:
-        self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
+        if isinstance(request.event, StacksRequested):
+            self._job.runner.request_stacks(lambda stacks_by_rank: _write(record, number, _replies(stacks_by_rank)))
+        else:
+            self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
 
 
 def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
     """The `Runner.request_ranks` of a job that runs in another process."""
 
     def request_ranks(request: RankRequest, then: Callable[[Replies], object]) -> None:
+        if job.outcome is not None:
+            then({})
+            return
         try:
             with open(record.rank_requests, "ab", opener=open_private) as file:
                 file.write(_encode(request))
@@ -70,6 +76,19 @@ def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
         own_process.start_thread(wait, "notebook-accel-request")
 
     return request_ranks
+
+
+def stack_requester(request_ranks: RequestRanks) -> Callable[[Callable[[StacksByRank], object]], object]:
+    """The `Runner.request_stacks` of such a job, given its `Runner.request_ranks`."""
+    return lambda then: request_ranks(RankRequest(StacksRequested(0)), lambda replies: then(_stacks(replies)))
+
+
+def _replies(stacks_by_rank: StacksByRank) -> Replies:
+    return {rank: Stacks(0, threads) for rank, threads in stacks_by_rank.items()}
+
+
+def _stacks(replies: Replies) -> StacksByRank:
+    return {rank: event.threads for rank, event in replies.items() if isinstance(event, Stacks)}
 
 
 def _encode(request: RankRequest) -> bytes:
@@ -107,6 +126,9 @@ def _write(record: Record, number: int, replies: Replies) -> None:
 def _frame(rank: int, event: Event) -> Iterable[bytes | bytearray | memoryview]:
     if isinstance(event, Sampled):
         event = replace(event, frames=stack_frames.with_sources(event.frames))
+    elif isinstance(event, Stacks):
+        threads = [replace(each, frames=stack_frames.with_sources(each.frames)) for each in event.threads]
+        event = replace(event, threads=threads)
     header, blobs = to_wire(event)
     return stream.encode({"rank": rank, **header}, blobs), *blobs
 

@@ -8,14 +8,13 @@ from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.requests import Runner
-from notebook_accel.launch.journal import outcome
+from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.reply_files import rank_requester
 from notebook_accel.launch.journal.report_file import ReportFile
-from notebook_accel.launch.journal.stack_requests import stack_requester
+from notebook_accel.launch.journal.requests import rank_requester, stack_requester
 from notebook_accel.owner import Owner
 
 
@@ -38,12 +37,13 @@ class FollowedJob:
         self._record = record
         self._tail = Tail(record, decode)
         self.job.elsewhere = self._tail.head.owner != Owner.this()
+        request_ranks = rank_requester(self.job, record)
         self.job.runner = Runner(
             cancel=record.request_stop,
             show=show,
-            request_stacks=stack_requester(self.job, record),
-            request_ranks=rank_requester(self.job, record),
-            values=lambda: outcome.result(self.job, record),
+            request_stacks=stack_requester(request_ranks),
+            request_ranks=request_ranks,
+            values=lambda: results.result_of(self.job, record),
         )
 
     @property

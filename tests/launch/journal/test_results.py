@@ -14,7 +14,7 @@ from notebook_accel.events import AttemptStarted, Exited, Failed, Raised, Return
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import outcome
+from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.results import Results
@@ -32,7 +32,7 @@ def failed(error: Exception) -> Failed:
 
 
 def ask(record: Record) -> Any:
-    return outcome.result(replay(record), record)
+    return results.result_of(replay(record), record)
 
 
 @pytest.fixture
