@@ -429,6 +429,6 @@ class GpuUsage(Event):
     power_limit: float | None = None
     """Watts."""
     throttled: Sequence[str] = ()
-    """Why its clock rate is reduced: constants of `hardware/sensors/gpu_readings.py`."""
+    """Why its clock rate is reduced: constants of `hardware/device_probe.py`."""
     errors: Mapping[str, int] = field(default_factory=dict)
     """Errors since the job was first shown, by what they are; without those that haven't occurred."""

@@ -1,14 +1,12 @@
 """Detects the devices of this machine without opening one, and without importing torch.
 
     accelerators.py  ─ `ACCELERATORS`, the table of all kinds of devices, from which everything that follows is reached
-    device_probe.py  ─ what is known of a device, and the interface by which a kind is listed
-    nvidia.py, amd.py, intel.py, apple.py, tpus.py, cores.py ─ list the devices of each kind
+    device_probe.py  ─ what is known of a device, and the interfaces by which a kind is listed and measured
+    nvidia.py, amd.py, intel.py, apple.py, tpus.py, cores.py ─ list the devices of each kind, and measure GPUs
     visible_gpus.py  ─ those GPUs that a process can use, by `CUDA_VISIBLE_DEVICES` and its like
     torch_build.py   ─ the platform that the installed torch is built for
-    sensors/         ─ what drivers measure: an interface, NVIDIA's sensors, and AMD's, which ask amdsmi and read files
     process_meter.py ─ the CPU time and memory of processes
     host_meter.py    ─ the CPU, memory, and disk of this machine
-    fakes/           ─ machines that are not there, for tests and demonstrations
 
 GPUs are numbered as torch would number them here.
 """
@@ -21,8 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from notebook_accel.hardware import cores, torch_build, tpus, visible_gpus
 from notebook_accel.hardware.accelerators import ACCELERATORS, Accelerator
-from notebook_accel.hardware.device_probe import Device, DeviceUse, FixedProbe, Listing, Probe
-from notebook_accel.hardware.sensors.gpu_readings import GpuReading, Sensors
+from notebook_accel.hardware.device_probe import Device, DeviceUse, FixedProbe, GpuReading, Listing, Probe, Sensors
 from notebook_accel.hardware.tpus import Tpu
 
 __all__ = [

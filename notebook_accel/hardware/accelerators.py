@@ -9,15 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from notebook_accel.hardware import intel, tpus, visible_gpus
-from notebook_accel.hardware.amd import AmdProbe
+from notebook_accel.hardware.amd import AmdProbe, AmdSensors
 from notebook_accel.hardware.apple import AppleProbe
 from notebook_accel.hardware.cores import CpuProbe
-from notebook_accel.hardware.device_probe import Device, Listing, Probe
+from notebook_accel.hardware.device_probe import Device, Listing, Probe, Sensors
 from notebook_accel.hardware.intel import IntelProbe
-from notebook_accel.hardware.nvidia import NvmlProbe
-from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
-from notebook_accel.hardware.sensors.gpu_readings import Sensors
-from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.nvidia import NvmlProbe, NvmlSensors
 from notebook_accel.hardware.tpus import TpuProbe
 
 

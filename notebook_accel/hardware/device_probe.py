@@ -1,4 +1,4 @@
-"""What is known of a device, and the interface by which those of one kind are listed."""
+"""What is known of a device, and the interfaces by which those of one kind are listed and measured."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+TEMPERATURE, POWER_BRAKE, HARDWARE, POWER_LIMIT = "temperature", "power brake", "hardware", "power limit"
+"""Why a GPU may run below its clock rate. The last one is normal: it is how drivers hold a GPU to its power limit."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,38 @@ def query(library: Any, error: type[Exception], function: str, *arguments: Any) 
         with contextlib.suppress(error):
             return found(*arguments)
     return None
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU at one moment. What the driver doesn't report is `None`."""
+
+    name: str
+    utilization: float | None = None
+    """Percent of the last interval of the driver, up to a second, in which a kernel ran."""
+    memory_used: int | None = None
+    """Bytes that all processes together hold."""
+    memory_total: int | None = None
+    """Bytes."""
+    temperature: float | None = None
+    """Degrees Celsius."""
+    power: float | None = None
+    """Watts."""
+    power_limit: float | None = None
+    """Watts."""
+    throttled: tuple[str, ...] = ()
+    """Why its clock rate is reduced now: of the constants above."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """Errors since the driver was loaded, by what they are."""
+
+
+class Sensors(Protocol):
+    """The measurements of all GPUs of one vendor. Reading them opens no GPU; the driver measures by itself."""
+
+    def read(self) -> dict[str, GpuReading]:
+        """Reads every GPU, by its UUID; slices of a GPU have their own. Takes milliseconds."""
+        ...
+
+    def close(self) -> None:
+        """Releases the driver's library."""
+        ...

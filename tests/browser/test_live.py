@@ -57,7 +57,7 @@ def spike():
 HOT = """
 import dataclasses
 from notebook_accel import hardware
-from notebook_accel.hardware.sensors.gpu_readings import GpuReading
+from notebook_accel.hardware.device_probe import GpuReading
 
 class HotGpu:  # stands for the driver of a GPU that each rank uses
     def read(self):

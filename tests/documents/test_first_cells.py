@@ -14,11 +14,11 @@ import pytest
 from notebook_accel.config.call_arguments import from_call
 from notebook_accel.config.layers import merge
 from notebook_accel.hardware import Device
-from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from tests.documents import blocks
+from tests.hardware.fakes import fake_hardware
 from tests.live_notebook import Notebook
 
 ROOT = Path(__file__).parents[2]

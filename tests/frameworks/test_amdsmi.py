@@ -12,7 +12,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.hardware.fakes import FakeAmdSmi, FakeGpu
+from tests.hardware.fakes import FakeAmdSmi, FakeGpu
 
 INSTINCT = FakeGpu("AMD Instinct MI300X", 192 << 30, {7: 3 << 30}, utilization=12, temperature=50, power=400)
 

@@ -9,8 +9,8 @@ import pytest
 
 from notebook_accel import hardware
 from notebook_accel.hardware import torch_build
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
 from notebook_accel.hardware.nvidia import NvmlProbe
+from tests.hardware.fakes import FakeGpu, FakeNvml
 
 
 def change_row(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:

@@ -16,10 +16,14 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.settings import DEVICES
 from notebook_accel.hardware import torch_build, tpus
 from notebook_accel.hardware.accelerators import ACCELERATORS, backend
-from notebook_accel.hardware.amd import AmdProbe
+from notebook_accel.hardware.amd import AmdProbe, AmdSensors
 from notebook_accel.hardware.apple import AppleProbe
 from notebook_accel.hardware.cores import CpuProbe
-from notebook_accel.hardware.fakes import (
+from notebook_accel.hardware.intel import IntelProbe
+from notebook_accel.hardware.nvidia import NvmlProbe, NvmlSensors
+from notebook_accel.launch import engines
+from notebook_accel.launch.plan import plan
+from tests.hardware.fakes import (
     FakeGpu,
     amd_smi,
     nvml,
@@ -27,12 +31,6 @@ from notebook_accel.hardware.fakes import (
     write_intel_files,
     write_tpu_files,
 )
-from notebook_accel.hardware.intel import IntelProbe
-from notebook_accel.hardware.nvidia import NvmlProbe
-from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
-from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
-from notebook_accel.launch import engines
-from notebook_accel.launch.plan import plan
 from tests.hardware.rows import change_row
 
 GIB = 1 << 30

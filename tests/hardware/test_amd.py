@@ -12,8 +12,8 @@ import torch
 from notebook_accel.config import LaunchConfig
 from notebook_accel.hardware import Hardware, detect
 from notebook_accel.hardware.amd import AmdProbe
-from notebook_accel.hardware.fakes import FakeGpu, write_amd_files
 from notebook_accel.launch.plan import devices
+from tests.hardware.fakes import FakeGpu, write_amd_files
 from tests.hardware.rows import change_row
 
 MI250 = FakeGpu("AMD Instinct MI250X", 64 << 30)

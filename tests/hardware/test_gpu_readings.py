@@ -9,10 +9,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from notebook_accel.hardware.fakes import FakeAmdSmi, FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
-from notebook_accel.hardware.sensors.gpu_readings import GpuReading
-from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.amd import AmdSensors
+from notebook_accel.hardware.device_probe import GpuReading
+from notebook_accel.hardware.nvidia import NvmlSensors
+from tests.hardware.fakes import FakeAmdSmi, FakeGpu, FakeNvml, amd_smi, write_amd_files
 
 SLICE = FakeGpu("NVIDIA H100 MIG 1g.10gb", 10 << 30, held={7: 1 << 30})
 BUSY = FakeGpu("NVIDIA H100", 80 << 30, {7: 3 << 30}, utilization=87, temperature=66, power=310)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from notebook_accel.hardware import detect
-from notebook_accel.hardware.fakes import FakeGpu, write_amd_files, write_intel_files
 from notebook_accel.hardware.intel import IntelProbe
+from tests.hardware.fakes import FakeGpu, write_amd_files, write_intel_files
 from tests.hardware.rows import change_row
 
 B580 = FakeGpu("Arc B580", 12 << 30)

@@ -9,9 +9,9 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError
 from notebook_accel.hardware import Hardware, detect
-from notebook_accel.hardware.fakes import FakeGpu, nvml
 from notebook_accel.hardware.nvidia import NvmlProbe
 from notebook_accel.launch.plan import devices
+from tests.hardware.fakes import FakeGpu, nvml
 
 H100 = FakeGpu("NVIDIA H100", 80 << 30)
 T4 = FakeGpu("Tesla T4", 15 << 30)

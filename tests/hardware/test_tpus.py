@@ -9,11 +9,11 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware, tpus
-from notebook_accel.hardware.fakes import fake_hardware, write_tpu_files
 from notebook_accel.hardware.tpus import ACCELERATOR_TYPE, Machine, Tpu
 from notebook_accel.launch import engines
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan import tpus as chips
+from tests.hardware.fakes import fake_hardware, write_tpu_files
 
 COLAB = {"COLAB_TPU_1VM": "1", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_ID": "0", "COLAB_RELEASE_TAG": "release"}
 KAGGLE = {"ISTPUVM": "1", "KAGGLE_KERNEL_RUN_TYPE": "Interactive", "TPU_PROCESS_ADDRESSES": "local"}

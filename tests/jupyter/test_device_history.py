@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.hardware import Sensors
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
-from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.amd import AmdSensors
+from notebook_accel.hardware.nvidia import NvmlSensors
 from notebook_accel.jupyter.device_model import Device
 from notebook_accel.jupyter.reader import device_history
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
+from tests.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
 
 BUSY = FakeGpu("NVIDIA H100", 80 << 30, {7: 41 << 30}, utilization=87, temperature=66, power=310)
 

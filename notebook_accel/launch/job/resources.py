@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import GpuUsage, LiveArray, OutOfMemory
 from notebook_accel.hardware import GpuReading
-from notebook_accel.hardware.sensors.gpu_readings import HARDWARE, POWER_BRAKE, TEMPERATURE
+from notebook_accel.hardware.device_probe import HARDWARE, POWER_BRAKE, TEMPERATURE
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.launch.wire import stack_frames

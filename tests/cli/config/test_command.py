@@ -16,7 +16,7 @@ from notebook_accel import hardware
 from notebook_accel.cli.config.command import command
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Device, Hardware
-from notebook_accel.hardware.fakes import fake_hardware
+from tests.hardware.fakes import fake_hardware
 from tests.launch.own_processes import wait_until
 
 NO_GPU = fake_hardware(cores=8)

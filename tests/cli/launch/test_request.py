@@ -15,9 +15,9 @@ from notebook_accel.config import file
 from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Device, FixedProbe, Hardware, detect
-from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.hardware.tpus import Tpu
 from notebook_accel.launch.system import network
+from tests.hardware.fakes import fake_hardware
 
 FOUR_GPUS = detect({}, FixedProbe([Device("H100", f"GPU-{index}", 80 << 30) for index in range(4)]))
 SIX_CORES = fake_hardware(cores=6)
@@ -111,7 +111,7 @@ def test_machines_share_the_processes(
     train: str, given: dict[str, Any], meeting: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "own_address", lambda host, port: "10.0.0.2")
-    monkeypatch.setattr(network, "of", {"10.0.0.2": "eth7"}.get)
+    monkeypatch.setattr(network, "interface_of", {"10.0.0.2": "eth7"}.get)
     made = make(train, num_processes=8, num_machines=2, main_process_ip="10.0.0.1", **given)
     assert made.elastic() == ("--nproc-per-node=4", *meeting, wrapper.__file__, "train.py", "--lr", "1")
     assert made.plan.world_size == 8

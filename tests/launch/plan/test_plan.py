@@ -7,11 +7,11 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Device, FixedProbe, Hardware, detect
-from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
+from tests.hardware.fakes import fake_hardware
 
 FORKSERVER, INPROCESS = engines.get("forkserver"), engines.get("inprocess")
 

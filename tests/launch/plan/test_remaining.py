@@ -12,12 +12,12 @@ from notebook_accel import events, hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.remaining import Remaining, without_leaving
+from tests.hardware.fakes import FakeGpu, FakeNvml
 from tests.hardware.rows import use_nvidia_gpus
 from tests.launch.plan.test_plan import machine
 

@@ -14,9 +14,9 @@ import torch
 
 from notebook_accel import events
 from notebook_accel.events import Event, LiveArray, MemorySnapshot
-from notebook_accel.hardware.fakes import FakeCuda
 from notebook_accel.launch.rank import out_of_memory
 from notebook_accel.launch.rank.out_of_memory import Growth, device_of, examine
+from tests.hardware.fakes import FakeCuda
 
 MB = 2**20
 

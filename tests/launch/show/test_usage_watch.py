@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.events import AttemptStarted, GpuUsage, Hello, Phase, PhaseChanged, ProcessUsage
-from notebook_accel.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
-from notebook_accel.hardware.sensors.amd_sensors import AmdSensors
-from notebook_accel.hardware.sensors.gpu_readings import Sensors
-from notebook_accel.hardware.sensors.nvidia_sensors import NvmlSensors
+from notebook_accel.hardware.amd import AmdSensors
+from notebook_accel.hardware.device_probe import Sensors
+from notebook_accel.hardware.nvidia import NvmlSensors
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.show import front_end, usage_watch
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.usage_watch import UsageWatch
+from tests.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
 from tests.hardware.rows import change_row
 
 

@@ -12,8 +12,8 @@ from notebook_accel import hardware
 from notebook_accel.config import resolve
 from notebook_accel.config.layers import Layer
 from notebook_accel.hardware import Accelerator, Device, DeviceUse, FixedProbe, Listing
-from notebook_accel.hardware.fakes import fake_hardware
 from notebook_accel.notebook.magics import job_commands, status
+from tests.hardware.fakes import fake_hardware
 
 NOBODY = max(psutil.pids()) + 10_000
 GPUS = fake_hardware([Device("H200", f"GPU-{index}", 100 * 2**30) for index in range(3)], cores=16)
