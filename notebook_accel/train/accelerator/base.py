@@ -16,7 +16,6 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator import argument_advice, arguments
 from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
-from notebook_accel.train.models.device_watch import DeviceWatch
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.enums import (
@@ -49,10 +48,10 @@ from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.seeds import share_random_states
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.steps.accumulation import Accumulation
+from notebook_accel.train.steps.checks import DeviceWatch, FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.steps.tunables import Tunables
-from notebook_accel.train.steps.unprepared import FirstBackward
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
 from notebook_accel.train.trackers import GeneralTracker, TrackerGroup

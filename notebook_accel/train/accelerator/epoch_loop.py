@@ -26,7 +26,7 @@ from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import CheckpointSaved, TrainingStarted
 from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
-from notebook_accel.train.accelerator import resuming, unsaved_state
+from notebook_accel.train.accelerator import resuming
 from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.accelerator.preemption import catch_sigterm
@@ -47,6 +47,7 @@ from notebook_accel.train.ranks.messages import gathered_texts
 from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
 from notebook_accel.train.ranks.messages.rank_messages import RankMessages
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.steps import checks
 
 _EVERY = "it is time"
 
@@ -104,7 +105,7 @@ class EpochLoop:
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, and saves checkpoints between them."""
         contents = self._run.contents()
-        unsaved_state.check(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
+        checks.unsaved(contents, has_hooks=self._run.checkpoints.has_hooks, even_batches=self._run.even_batches)
         folder = remote_path.parse(remote_folders.absolute(self._settings.checkpoint_dir))
         background.prepare(folder)
         self._refuse_tpu()

@@ -3,7 +3,6 @@
 precision.py         ─ mixed precision; start reading here
 compiling.py         ─ `torch.compile`
 prepare_checks.py    ─ checks for errors that would show only later
-device_watch.py      ─ detects models that were moved to another device after `prepare`
 parallel_wrappers.py ─ takes models out of torch's wrappers
 batch_size.py        ─ finds batch sizes that fit
 meta.py              ─ sizes of models, computed without memory for them
