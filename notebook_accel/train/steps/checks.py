@@ -74,11 +74,22 @@ class _UnpreparedStep:
 _unprepared_step = _UnpreparedStep()
 
 
+def _alive(is_sought: Callable[[type], bool]) -> Iterator[Any]:
+    """The objects of this process whose type is sought. By their types, since `isinstance` may run code of any object."""
+    known: dict[int, bool] = {}
+    for each in gc.get_objects():
+        kind = type(each)
+        if id(kind) not in known:
+            known[id(kind)] = is_sought(kind)
+        if known[id(kind)]:
+            yield each
+
+
 def _is_distributed_otherwise(optimizer: Optimizer) -> bool:
     """Whether a model is wrapped by torch's own means, or its parameters are sharded."""
     kinds = {type(parameter).__name__ for group in optimizer.param_groups for parameter in group["params"]}
     wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
-    return "DTensor" in kinds or any(type(each).__name__ in wrappers for each in gc.get_objects())
+    return "DTensor" in kinds or any(True for _ in _alive(lambda kind: kind.__name__ in wrappers))
 
 
 def _level_of_user() -> int:
@@ -203,12 +214,11 @@ def _unprepared_loader(prepared: Sequence[PreparedLoader]) -> int:
     Only one that has torch's own samplers counts: any other may already yield this rank's share.
     """
     known = {id(index_sampler(loader.base_dataloader)) for loader in prepared}
-    for each in gc.get_objects():
-        if issubclass(type(each), _BaseDataLoaderIter):
-            order = each._index_sampler
-            sampler = order.sampler if type(order) is BatchSampler else order
-            if id(order) not in known and type(sampler) in (RandomSampler, SequentialSampler):
-                return len(sampler)  # type: ignore[arg-type]
+    for each in _alive(lambda kind: issubclass(kind, _BaseDataLoaderIter)):
+        order = each._index_sampler
+        sampler = order.sampler if type(order) is BatchSampler else order
+        if id(order) not in known and type(sampler) in (RandomSampler, SequentialSampler):
+            return len(sampler)  # type: ignore[arg-type]
     return 0
 
 
@@ -305,13 +315,9 @@ def unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
 
 def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iterator[str]:
     parameters = {id(parameter) for model in contents.models for parameter in model.parameters()}
-    # By their types, since `isinstance` may run code of any object.
-    optimizers, schedulers = [], []
-    for each in gc.get_objects():
-        if issubclass(type(each), Optimizer) and type(each) is not AcceleratedOptimizer:
-            optimizers.append(each)
-        elif issubclass(type(each), LRScheduler):
-            schedulers.append(each)
+    found = list(_alive(lambda kind: issubclass(kind, (Optimizer, LRScheduler)) and kind is not AcceleratedOptimizer))
+    schedulers = [each for each in found if issubclass(type(each), LRScheduler)]
+    optimizers = [each for each in found if not issubclass(type(each), LRScheduler)]
     for optimizer in optimizers:
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if held & parameters and all(optimizer is not each for each in contents.optimizers):
