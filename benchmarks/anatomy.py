@@ -51,11 +51,12 @@ def measure(features: int, hidden: int, rows: int, rounds: int) -> tuple[Spread,
     without = epoch_of(features, hidden, rows)
     events.set_sink(lambda event: None)
     with_clock = epoch_of(features, hidden, rows)
-    clock = rank_local.space()[STEP_TIMES]
+    clock, observers = rank_local.space()[STEP_TIMES], GradientState().observers
     times: dict[Epoch, list[float]] = {without: [], with_clock: []}
     for turn in range(rounds + 1):
         for epoch in (without, with_clock) if turn % 2 else (with_clock, without):
             rank_local.space()[STEP_TIMES] = clock if epoch is with_clock else None
+            (observers.begin_with if epoch is with_clock else observers.remove)(clock)
             began = time.process_time()
             epoch()
             times[epoch].append((time.process_time() - began) / BATCHES)

@@ -40,10 +40,10 @@ def work(rounds, steps, batches):
         return (time.process_time() - began) / count
 
     def counted(is_inside):
-        from notebook_accel.train.data.loader_progress import with_progress
+        from notebook_accel.train.ranks.step_observers import LoaderBars
         if not is_inside: events.set_sink(None)
         began = time.perf_counter()
-        for _ in with_progress(loader, iter(ready)): pass
+        for _ in LoaderBars().batches(loader, iter(ready)): pass
         spent = (time.perf_counter() - began) / batches
         rank_local.space().update(with_sink)
         return spent

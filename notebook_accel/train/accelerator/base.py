@@ -136,7 +136,8 @@ class AcceleratorBase(RankAware):
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
-        self._clock = clocks.of_this_rank(self.device)
+        if (clock := clocks.of_this_rank(self.device)) is not None:
+            self.gradient_state.observers.begin_with(clock)
         self._first_backward = FirstBackward(self.strategy) if self.use_distributed else None
         """`None` after the second backward pass, and on a single rank."""
         self._tracker_group = TrackerGroup(log_with, self.logging_dir)

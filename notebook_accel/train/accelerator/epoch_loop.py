@@ -130,7 +130,7 @@ class EpochLoop:
         if self._messages:
             self._messages.start()
         self._schedule()
-        self._gradients.loop = self
+        self._gradients.observers.add(self)
         self._space |= {TRAINING_STEP: self._step, PREEMPTED_BY: ""}
         if self._state.is_main_process:
             emit(TrainingStarted(self._step))
@@ -157,7 +157,7 @@ class EpochLoop:
         finally:
             # After an error, no other rank is waited for any longer: it may be gone.
             background.remove_copies(folder)
-            self._gradients.loop = None
+            self._gradients.observers.remove(self)
             self._space.pop(PREEMPTED_BY, None)
             restore_handler()
 
@@ -169,7 +169,10 @@ class EpochLoop:
 
     # Points
 
-    def watched(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    def after_backward(self, has_ended: bool) -> None:
+        self.trained = self.trained or has_ended
+
+    def batches(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields the batches of a prepared loader; its requests for another batch are points if it was trained on."""
         progress = loader.progress
         outer, self.trained = self.trained, False

@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from notebook_accel.train.accelerator.base import AcceleratorBase
-from notebook_accel.train.anatomy import measured
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.plugins import AutocastKwargs, GradientAccumulationPlugin
 from notebook_accel.train.ranks import collectives
-from notebook_accel.train.ranks.gradient_state import TrainingPoint
+from notebook_accel.train.ranks.step_observers import TrainingPoint
 from notebook_accel.train.steps.accumulation import NO_OP, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.tunable import Tunable
@@ -117,15 +116,19 @@ class Stepping(AcceleratorBase):
             loss = loss / steps
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
-        if self._clock is None:
+        for begin in state.observers.before_backward:
+            begin(loss, self._synchronizes)
+        has_ended = False
+        try:
             loss.backward(**kwargs)  # type: ignore[no-untyped-call]
-        else:
-            synchronizes = self.strategy.synchronizes(self._models)
-            measured.backward(self._clock, loss, synchronizes=synchronizes, **kwargs)
-        loop = self.gradient_state.loop
-        if loop is not None:
-            loop.trained = True
+            has_ended = True
+        finally:
+            for end in state.observers.after_backward:
+                end(has_ended)
         self.strategy.after_backward()
+
+    def _synchronizes(self) -> bool:
+        return self.strategy.synchronizes(self._models)
 
     def unscale_gradients(self, optimizer: Any = None) -> None:
         """Removes fp16's scaling from the gradients, so that they can be inspected; without fp16, does nothing.

@@ -1,8 +1,7 @@
-"""The places that tell the clock where a part of a step begins and ends: loaders, copies, models, backward passes."""
+"""Measures what the observers of a step do not see: copies of batches to the device, and forward passes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,30 +9,13 @@ from torch import nn
 
 from notebook_accel.train.anatomy import step_clock
 from notebook_accel.train.anatomy.step_clock import (
-    BACKWARD,
     COPY,
     DATA,
     FORWARD,
     REST,
-    SYNC,
-    LoaderFacts,
     StepClock,
 )
 from notebook_accel.train.models.compiling import CallInPlace
-
-
-def batches(clock: StepClock, facts: LoaderFacts, found: Iterator[Any]) -> Iterator[Any]:
-    """Yields the batches; the time that each takes is a wait for data."""
-    enter = clock.enter
-    enter(DATA)
-    try:
-        for batch in found:
-            clock.loader = facts
-            enter(REST)
-            yield batch
-            enter(DATA)
-    finally:
-        enter(REST)
 
 
 class MeasuredTransfer:
@@ -85,38 +67,3 @@ class MeasuredCall(CallInPlace):
             return call(*args, **kwargs)
         finally:
             clock.enter(REST)
-
-
-def backward(clock: StepClock, loss: torch.Tensor, *, synchronizes: bool, **options: Any) -> None:
-    """Runs a backward pass and measures it, and apart from it the wait for the gradients of other ranks at its end.
-
-    DDP and FSDP wait in a callback that the autograd engine runs when all gradients are computed. Such callbacks run in
-    the order in which they were added, so one that is added first marks the end of the computation.
-
-    Args:
-        clock: The rank's clock.
-        loss: What the pass begins with.
-        synchronizes: Whether the pass synchronizes gradients with other ranks.
-        options: Arguments of `Tensor.backward`.
-    """
-    clock.count_backward(synchronizes=synchronizes)
-    hook = None
-    if synchronizes and loss.requires_grad:
-        hook = loss.register_hook(_on_gradient)  # type: ignore[no-untyped-call]
-    clock.enter(BACKWARD)
-    try:
-        loss.backward(**options)  # type: ignore[no-untyped-call]
-    finally:
-        clock.enter(REST)
-        if hook is not None:
-            hook.remove()
-
-
-def _on_gradient(_: torch.Tensor) -> None:
-    torch.autograd.Variable._execution_engine.queue_callback(_on_computed)
-
-
-def _on_computed() -> None:
-    clock = step_clock.current()
-    if clock is not None:
-        clock.enter(SYNC)

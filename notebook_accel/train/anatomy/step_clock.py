@@ -11,7 +11,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +36,14 @@ _NAMED = (REST, DATA, FORWARD)
 
 
 class LoaderFacts:
-    """What the clock knows of a loader whose batches are used."""
+    """What the clock knows of a prepared loader whose batches are used."""
 
     __slots__ = ("rows", "workers")
 
-    def __init__(self, rows: int, workers: int) -> None:
-        self.rows = rows
+    def __init__(self, loader: Any) -> None:
+        self.rows = (loader._total_batch_size or 0) // loader.num_processes
         """The samples in one of this rank's batches; 0 if their number is not fixed."""
-        self.workers = workers
+        self.workers = int(getattr(loader.base_dataloader, "num_workers", 0))
         """Its worker processes."""
 
 
@@ -59,6 +59,8 @@ class StepClock:
         self.part = REST
         self.loader: LoaderFacts | None = None
         """The loader of the latest batch."""
+        self._hook: Any = None
+        """That on the loss, while a backward pass runs that synchronizes gradients."""
         self._threads = 1
         self._cores = _cores()
         self._local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -98,15 +100,48 @@ class StepClock:
         self._since = now
         self.part = part
 
-    def count_backward(self, *, synchronizes: bool) -> None:
-        """Counts a backward pass over the latest batch."""
+    # As an observer of steps
+
+    def batches(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yields the batches of a prepared loader; the time that each takes is a wait for data."""
+        facts = LoaderFacts(loader)
+        enter = self.enter
+        enter(DATA)
+        try:
+            for batch in batches:
+                self.loader = facts
+                enter(REST)
+                yield batch
+                enter(DATA)
+        finally:
+            enter(REST)
+
+    def before_backward(self, loss: torch.Tensor, is_synced: Callable[[], bool]) -> None:
+        """Counts and measures a backward pass, and apart from it the wait for other ranks' gradients at its end.
+
+        DDP and FSDP wait in a callback that the autograd engine runs when all gradients are computed. Such callbacks
+        run in the order in which they were added, so one that is added first marks the end of the computation.
+        """
+        synchronizes = is_synced()
         self.backwards += 1
         self.syncs += synchronizes
         if self.loader is not None:
             self.rows += self.loader.rows
+        if synchronizes and loss.requires_grad:
+            self._hook = loss.register_hook(_on_gradient)  # type: ignore[no-untyped-call]
+        self.enter(BACKWARD)
 
-    def end_step(self, optimizer: object) -> None:
-        """An optimizer has stepped, which ends the part, and the step if the loop is counted by it."""
+    def after_backward(self, has_ended: bool) -> None:
+        self.enter(REST)
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def before_step(self) -> None:
+        self.enter(OPTIMIZER)
+
+    def after_step(self, optimizer: object) -> None:
+        """Ends the part, and the step if the loop is counted by this optimizer."""
         self.enter(REST)
         if not self._counted.ends_step(optimizer):
             return
@@ -174,6 +209,16 @@ class StepClock:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return current, ()  # that of the rank that unpickles it
+
+
+def _on_gradient(_: torch.Tensor) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(_on_computed)
+
+
+def _on_computed() -> None:
+    clock = current()
+    if clock is not None:
+        clock.enter(SYNC)
 
 
 def current() -> StepClock | None:

@@ -26,8 +26,8 @@ import torch.distributed as dist
 from notebook_accel import rank_local
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints.all_ranks import long_wait_noticed
-from notebook_accel.train.ranks.gradient_state import TrainingPoint
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.ranks.step_observers import TrainingPoint
 
 T = TypeVar("T")
 NOTICE_AFTER_S = 20.0

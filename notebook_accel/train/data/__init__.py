@@ -13,7 +13,6 @@ device_transfer.py    ─ moves batches to the device
 uneven_inputs.py      ─ samples that can't be divided evenly among the ranks, and metrics of them
 loader_position.py    ─ the position of a loader, for checkpoints
 skipping.py           ─ reads a loader without some of its batches
-loader_progress.py    ─ reports the progress of a loader
 loader_advice.py      ─ what to write instead of an argument that a loader doesn't have
 """
 

@@ -17,11 +17,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
-from notebook_accel.train.anatomy.step_clock import LoaderFacts, StepClock
 from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader_position import Position, Progress
-from notebook_accel.train.data.loader_progress import with_progress
 from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, shard_of
@@ -118,8 +116,10 @@ class PreparedLoader(DataLoader[Any]):
         state = GradientState()
         self._active = state._add_dataloader(self, enclosing)
         try:
-            batches = self._measured_epoch(position)
-            yield from with_progress(self, batches if state.loop is None else state.loop.watched(self, batches))
+            batches = self._epoch(position)
+            for observed in state.observers.batches:
+                batches = observed(self, batches)
+            yield from batches
             self._base_state = None
             self.progress.finish()
         finally:
@@ -127,16 +127,7 @@ class PreparedLoader(DataLoader[Any]):
             self._active = None
             self.skipped -= skipped
 
-    def _measured_epoch(self, position: Position | None) -> Iterator[Any]:
-        """The batches of an epoch; in a launch, the clock of the rank's steps measures what each takes."""
-        clock = step_clock.current()
-        if clock is None:
-            return self._epoch(position, None)
-        size = (self._total_batch_size or 0) // self.num_processes
-        workers = int(getattr(self.base_dataloader, "num_workers", 0))
-        return measured.batches(clock, LoaderFacts(size, workers), self._epoch(position, clock))
-
-    def _epoch(self, position: Position | None, clock: StepClock | None) -> Iterator[Any]:
+    def _epoch(self, position: Position | None) -> Iterator[Any]:
         if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
         current, batches = self._begin_epoch(position)
@@ -147,7 +138,7 @@ class PreparedLoader(DataLoader[Any]):
         active = self._active
         assert active is not None
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
-        if transfer is not None and clock is not None:
+        if transfer is not None and (clock := step_clock.current()) is not None:
             transfer = measured.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:

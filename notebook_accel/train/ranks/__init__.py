@@ -6,7 +6,8 @@ process_group.py        ─ how a process becomes a rank, and what it then has
 rejoining.py            ─ how persistent ranks join again after an interrupt
 xla_group.py            ─ all of this with torch_xla
 rank_aware.py           ─ runs code on some ranks only, or on one rank first
-gradient_state.py       ─ `GradientState`, which the prepared objects share, and `TrainingPoint`
+gradient_state.py       ─ `GradientState`, which the prepared objects share
+step_observers.py       ─ what watches the training steps: one list, and the observers that need nothing else
 collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that users call
 object_collectives.py   ─ those of Python objects
 collective_backends.py  ─ torch.distributed or torch_xla, below both

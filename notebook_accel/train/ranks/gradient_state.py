@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 
 from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import GradientAccumulationPlugin
+from notebook_accel.train.ranks.step_observers import StepObservers
 
 _KEY = f"{__name__}.state"
 _FIELDS = ("num_steps", "adjust_scheduler", "sync_with_dataloader", "sync_each_batch")
 """Those of a `GradientAccumulationPlugin`."""
-
-
-class LoopWatch(Protocol):
-    """What the prepared objects in a loop over `Accelerator.epochs` report to it."""
-
-    trained: bool
-    """Whether there was a backward pass since a loader in the loop was last asked for a batch."""
-
-    def watched(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yields the batches of an epoch of a prepared loader."""
 
 
 class ActiveLoader:
@@ -74,8 +65,8 @@ class GradientState:
     sync_each_batch: bool
     has_looped: bool
     """Whether batches have come from a prepared loader."""
-    loop: LoopWatch | None
-    """What watches the batches of prepared loaders, in the loop over `Accelerator.epochs`."""
+    observers: StepObservers
+    """What watches the steps."""
     has_cut_sequences: bool
     """Whether ranks have computed with parts of sequences since the last prepared loader began an epoch."""
     turn: int
@@ -89,7 +80,7 @@ class GradientState:
             state = super().__new__(cls)
             state.sync_gradients = True
             state.has_looped = False
-            state.loop = None
+            state.observers = StepObservers()
             state.has_cut_sequences = False
             state.turn = 0
             state._loaders = []
@@ -107,7 +98,7 @@ class GradientState:
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {
-            name: value for name, value in self.__dict__.items() if name != "loop" and not name.startswith("_")
+            name: value for name, value in self.__dict__.items() if name != "observers" and not name.startswith("_")
         }
         return GradientState, (), attributes
 
@@ -222,22 +213,3 @@ class PluginKwargs(MutableMapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-class TrainingPoint:
-    """How far the training is, counted the same on all ranks, so that two can tell whether they are at one point of it.
-
-    Attributes:
-        steps: The number of steps that prepared optimizers have made on this rank. It is never reset.
-    """
-
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    @classmethod
-    def of_this_rank(cls) -> TrainingPoint:
-        """That of this rank, always the same object."""
-        found: TrainingPoint = rank_local.space().setdefault(f"{__name__}.point", cls())
-        return found

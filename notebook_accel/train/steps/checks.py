@@ -74,22 +74,27 @@ class _UnpreparedStep:
 _unprepared_step = _UnpreparedStep()
 
 
-def _alive(is_sought: Callable[[type], bool]) -> Iterator[Any]:
-    """The objects of this process whose type is sought. By their types, since `isinstance` may run code of any object."""
+def _alive(is_sought: Callable[[type], bool]) -> list[Any]:
+    """The objects alive of certain types.
+
+    A list, since a generator would be among the objects that it goes through, so that none of them were freed with it.
+    """
     known: dict[int, bool] = {}
+    found = []
     for each in gc.get_objects():
-        kind = type(each)
+        kind = type(each)  # `isinstance` may run code of any object
         if id(kind) not in known:
             known[id(kind)] = is_sought(kind)
         if known[id(kind)]:
-            yield each
+            found.append(each)
+    return found
 
 
 def _is_distributed_otherwise(optimizer: Optimizer) -> bool:
     """Whether a model is wrapped by torch's own means, or its parameters are sharded."""
     kinds = {type(parameter).__name__ for group in optimizer.param_groups for parameter in group["params"]}
     wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
-    return "DTensor" in kinds or any(True for _ in _alive(lambda kind: kind.__name__ in wrappers))
+    return "DTensor" in kinds or bool(_alive(lambda kind: kind.__name__ in wrappers))
 
 
 def _level_of_user() -> int:
@@ -315,7 +320,7 @@ def unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
 
 def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iterator[str]:
     parameters = {id(parameter) for model in contents.models for parameter in model.parameters()}
-    found = list(_alive(lambda kind: issubclass(kind, (Optimizer, LRScheduler)) and kind is not AcceleratedOptimizer))
+    found = _alive(lambda kind: issubclass(kind, (Optimizer, LRScheduler)) and kind is not AcceleratedOptimizer)
     schedulers = [each for each in found if issubclass(type(each), LRScheduler)]
     optimizers = [each for each in found if not issubclass(type(each), LRScheduler)]
     for optimizer in optimizers:

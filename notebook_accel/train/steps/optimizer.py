@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from notebook_accel import events
-from notebook_accel.train.anatomy import step_clock
-from notebook_accel.train.anatomy.step_clock import OPTIMIZER
-from notebook_accel.train.ranks.gradient_state import GradientState, TrainingPoint
+from notebook_accel.train.ranks.gradient_state import GradientState
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -37,9 +34,6 @@ class AcceleratedOptimizer(Optimizer):
         self.scaler = scaler
         self.gradient_state = GradientState()
         self._skipped = self._has_stepped = False
-        self._clock = step_clock.current()
-        self._control = events.step_control()
-        self._point = TrainingPoint.of_this_rank()
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
         self._register_step_hook()
@@ -57,9 +51,6 @@ class AcceleratedOptimizer(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._skipped = self._has_stepped = False
-        self._clock = step_clock.current()
-        self._control = events.step_control()
-        self._point = TrainingPoint.of_this_rank()
         self._register_step_hook()
 
     @property
@@ -109,15 +100,12 @@ class AcceleratedOptimizer(Optimizer):
         if not self._has_stepped:
             self._has_stepped = True
             self._check_gradients(closure)
-        clock = self._clock
-        if clock is not None:
-            clock.enter(OPTIMIZER)
-        self._point.steps += 1
+        observers = self.gradient_state.observers
+        for begin in observers.before_step:
+            begin()
         loss = self._step(closure)
-        if clock is not None:
-            clock.end_step(self)
-        if self._control is not None:
-            self._control.on_step(self)
+        for end in observers.after_step:
+            end(self)
         return loss
 
     def _step(self, closure: Callable[[], float] | None) -> Any:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from notebook_accel.train.ranks import rejoining
-from notebook_accel.train.ranks.gradient_state import TrainingPoint
+from notebook_accel.train.ranks.step_observers import TrainingPoint
 
 
 def rejoin_group(generation: int) -> None:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel import Accelerator, events
 from notebook_accel.events import Bar, Event
-from notebook_accel.train.data import loader_progress
+from notebook_accel.train.ranks import step_observers
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def prepared(size: int = 5) -> DataLoader[torch.Tensor]:
 
 def test_progress_is_reported_at_intervals(reported: list[Bar], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr(loader_progress, "time", type("Time", (), {"monotonic": lambda: float(next(clock))}))
+    monkeypatch.setattr(step_observers, "time", type("Time", (), {"monotonic": lambda: float(next(clock))}))
     list(prepared())
     assert [(bar.n, bar.total, bar.closed) for bar in reported] == [*((n, 5, False) for n in range(5)), (5, 5, True)]
     assert {bar.description for bar in reported} == {"batch"}
@@ -76,4 +76,4 @@ def test_a_loader_without_a_length_is_reported_too(reported: list[Bar]) -> None:
 
 def test_where_nobody_listens_the_batches_come_as_they_are() -> None:
     batches = iter([1, 2])
-    assert loader_progress.with_progress([], batches) is batches
+    assert step_observers.LoaderBars().batches([], batches) is batches

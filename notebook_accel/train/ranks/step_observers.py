@@ -1,0 +1,134 @@
+"""What watches the training steps on this rank: one list, whose order is that in which each hears of a point.
+
+An observer has a method for each point of a step that it wants to hear of, on the thread that trains:
+
+    batches(loader, batches)           a prepared loader begins an epoch; returns the batches, or yields them
+    before_backward(loss, is_synced)   `is_synced()` tells whether the pass waits for the gradients of other ranks
+    after_backward(has_ended)          `False`: it has raised an exception
+    before_step()                      a prepared optimizer is about to step
+    after_step(optimizer)              it has stepped
+
+`StepClock` measures the steps, `LoaderBars` reports progress, `TrainingPoint` counts, `Controls` pauses and changes the
+training, and `EpochLoop` saves it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
+
+from notebook_accel import events, rank_local
+from notebook_accel.events import Bar
+from notebook_accel.train.anatomy.step_clock import StepClock
+
+_INTERVAL = 0.1
+"""Seconds between two reports of a loader."""
+_bar_numbers = itertools.count(-1, -1)
+_number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The number of each loader's bar, the same in every epoch; negative, so that it is never that of a tqdm bar."""
+_Hearers = tuple[Callable[..., Any], ...]
+
+
+class StepObservers:
+    """The observers of one rank. Each point has the methods to call there, so one that nobody watches costs nothing."""
+
+    batches: _Hearers
+    before_backward: _Hearers
+    after_backward: _Hearers
+    before_step: _Hearers
+    after_step: _Hearers
+
+    def __init__(self) -> None:
+        self._set([LoaderBars(), TrainingPoint.of_this_rank(), Controls()])
+
+    def add(self, observer: Any) -> None:
+        """Adds an observer, which hears of each point after the others."""
+        self._set([*self._all, observer])
+
+    def begin_with(self, clock: StepClock) -> None:
+        """Makes this the clock, which comes first, since what other observers do is no part of what it measures."""
+        self._set([clock, *(each for each in self._all if not isinstance(each, StepClock))])
+
+    def remove(self, observer: Any) -> None:
+        self._set([each for each in self._all if each is not observer])
+
+    def _set(self, observers: list[Any]) -> None:
+        self._all = observers
+        for point in StepObservers.__annotations__:
+            setattr(self, point, tuple(getattr(each, point) for each in observers if hasattr(each, point)))
+
+
+class TrainingPoint:
+    """How far the training is, counted the same on all ranks, so that two can tell whether they are at one point of it.
+
+    Attributes:
+        steps: The number of steps that prepared optimizers have made on this rank. It is never reset.
+    """
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    @classmethod
+    def of_this_rank(cls) -> TrainingPoint:
+        """That of this rank, always the same object."""
+        found: TrainingPoint = rank_local.space().setdefault(f"{__name__}.point", cls())
+        return found
+
+    def before_step(self) -> None:
+        self.steps += 1
+
+
+class Controls:
+    """Lets the controls of the launch, if it has any, pause and change the training."""
+
+    def after_step(self, optimizer: object) -> None:
+        control = events.step_control()
+        if control is not None:
+            control.on_step(optimizer)
+
+
+class LoaderBars:
+    """Reports the progress of loaders as tqdm bars would; only in a launch, where a listener receives events.
+
+    The view decides whether to show the bar: not next to a bar of the user that counts the same batches.
+    """
+
+    def batches(self, loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+        return _reporting(loader, batches) if events.has_sink() else batches
+
+
+def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
+    number, total = _number_by_loader.setdefault(loader, next(_bar_numbers)), _length(loader)
+    began = due = time.monotonic()
+    control = events.step_control()
+    pauses_before = 0.0 if control is None else control.paused_seconds
+    done = 0
+
+    def report(*, closed: bool = False) -> None:
+        paused = 0.0 if control is None else control.paused_seconds - pauses_before
+        elapsed = time.monotonic() - began - paused
+        rate = done / elapsed if done and elapsed else None
+        events.emit(Bar(number, done, total, "batch", rate=rate, elapsed=elapsed, closed=closed))
+
+    try:
+        for batch in batches:
+            now = time.monotonic()
+            if now >= due:
+                due = now + _INTERVAL
+                report()
+            yield batch
+            done += 1
+    finally:
+        report(closed=True)
+
+
+def _length(loader: Sized) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # iterable datasets need not have a length
+        return None
