@@ -117,7 +117,7 @@ def shrink(folder):
             accelerator.backward(model(inputs).square().sum())
             optimizer.step()
             optimizer.zero_grad()
-            if loader.progress.done == 8 and accelerator.process_index == 1:
+            if loader.cursor.done == 8 and accelerator.process_index == 1:
                 while not os.path.exists(folder + "/checkpoint_6"):
                     time.sleep(0.01)
                 raise RuntimeError("CUDA error: uncorrectable ECC error encountered")

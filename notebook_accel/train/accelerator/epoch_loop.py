@@ -174,13 +174,13 @@ class EpochLoop:
 
     def batches(self, loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields the batches of a prepared loader; its requests for another batch are points if it was trained on."""
-        progress = loader.progress
+        cursor = loader.cursor
         outer, self.trained = self.trained, False
         trained_in: int | None = None
         """The epoch of the loop in which it was last trained on: an iterator that is kept is closed in a later one."""
         try:
             for batch in batches:
-                progress.done += 1
+                cursor.done += 1
                 yield batch
                 if self.trained:
                     self.trained, trained_in = False, self._epoch
@@ -189,8 +189,8 @@ class EpochLoop:
             if self.trained:
                 trained_in = self._epoch
                 self._count_step()
-            progress.passes += trained_in == self._epoch
-            progress.done = 0
+            cursor.passes += trained_in == self._epoch
+            cursor.done = 0
             self.trained = outer
 
     def _count_step(self) -> bool:
@@ -213,7 +213,7 @@ class EpochLoop:
         """Saves after this step if it is due, or prepares to do so after the next."""
         # Not after the first batch, before which it was unknown that the generators are needed; and not after the last,
         # since the end of the epoch is close, or another loader of it.
-        may_save = synced and loader.progress.done > 1 and not loader.end_of_dataloader
+        may_save = synced and loader.cursor.done > 1 and not loader.end_of_dataloader
         if may_save and self._is_due():
             self._save()
         self._keep_generators(loader)
@@ -244,7 +244,7 @@ class EpochLoop:
         base = loader.base_dataloader
         reads_here = not (base.num_workers or loader.is_stateful or isinstance(loader, DataLoaderDispatcher))
         if reads_here and not isinstance(base.dataset, IterableDataset):
-            loader.progress.ahead = random_states.capture(self._state.device)
+            loader.cursor.ahead = random_states.capture(self._state.device)
 
     def _request(self) -> None:
         """Requests a point at which to save, if a checkpoint is due or the training has to end."""

@@ -16,7 +16,6 @@ from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.checkpoints.serialization import load as load_file
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.data.loader_position import Position
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
@@ -62,7 +61,9 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
     for line in _changed_loaders(local, contents.loaders):
         background.report(line)
     for loader in contents.loaders:
-        loader.progress.position = _position(loader, local, state)
+        loader.resume_loop(
+            lambda states: random_states.restore(states, state.device), functools.partial(read_random_states, local)
+        )
     return place, step
 
 
@@ -82,24 +83,7 @@ def begin_epoch(contents: Contents, gradients: GradientState) -> None:
     active = gradients.dataloader_references
     for loader in contents.loaders:
         is_active = any(each is loader for each in active) and not loader.end_of_dataloader
-        loader.progress.begin(is_active)
-
-
-def _position(loader: PreparedLoader, folder: Path, state: PartialState) -> Position | None:
-    """Where the loader continues, after its state in a checkpoint was loaded."""
-    saved = loader.progress.saved
-    if saved is None or not (saved["done"] or saved["passes"]):
-        return None
-    then, now = saved["total_batch_size"], loader._total_batch_size
-    if then is None or now is None:
-        then, now = saved["ranks"], loader.num_processes
-    ahead = saved["ahead"] if saved["ranks"] == loader.num_processes else None
-    return Position(
-        passes=saved["passes"],
-        skipped=saved["done"] * then // now,
-        on_skipped=None if ahead is None else functools.partial(random_states.restore, ahead, state.device),
-        on_resumed=functools.partial(read_random_states, folder),
-    )
+        loader.cursor.begin_loop(is_active=is_active)
 
 
 def _changed_loaders(folder: Path, loaders: Sequence[PreparedLoader]) -> list[str]:

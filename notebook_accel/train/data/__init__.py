@@ -11,11 +11,11 @@ order.py              ─ the random generators that determine the order
 order_comparison.py   ─ compares the order of the ranks in the first epoch
 device_transfer.py    ─ moves batches to the device
 uneven_inputs.py      ─ samples that can't be divided evenly among the ranks, and metrics of them
-loader_position.py    ─ the position of a loader, for checkpoints
-skipping.py           ─ reads a loader without some of its batches
+cursor.py             ─ where a loader is, and how it is read from there
 loader_advice.py      ─ what to write instead of an argument that a loader doesn't have
 """
 
+from notebook_accel.train.data.cursor import SkipBatchSampler
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import (
@@ -27,7 +27,6 @@ from notebook_accel.train.data.loader import (
 from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
 from notebook_accel.train.data.sharding import BatchSamplerShard
-from notebook_accel.train.data.skipping import SkipBatchSampler
 
 __all__ = [
     "BatchSamplerShard",

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.batch_transfer import Round, is_sent_as_bytes, receive, send
+from notebook_accel.train.data.cursor import read
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN, pad
-from notebook_accel.train.data.skipping import read
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import rows, tree
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,12 +19,11 @@ from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
+from notebook_accel.train.data.cursor import Cursor, Resumed, read
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
-from notebook_accel.train.data.loader_position import Position, Progress
 from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
 from notebook_accel.train.data.sharding import UNKNOWN, shard_of
-from notebook_accel.train.data.skipping import read
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
 from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
@@ -77,7 +77,7 @@ class PreparedLoader(DataLoader[Any]):
         self.skipped = 0
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
-        self.progress = Progress()
+        self.cursor = Cursor()
         self._prepared_on = environment.read().world_size
         """The number of ranks where it was prepared."""
         self._base_state: dict[str, Any] | None = None
@@ -102,35 +102,31 @@ class PreparedLoader(DataLoader[Any]):
         return self._iterate(GradientState().batches_by_loader())  # now, not when the first batch is requested
 
     def _iterate(self, enclosing: Mapping[ActiveLoader, int]) -> Generator[Any, None, None]:
-        position = self.progress.position
-        if position is not None and position.passes:
-            position.passes -= 1
-            self.progress.passes += 1
+        resumed = self.cursor.next_epoch()
+        if resumed is None:
             return
-        self.progress.position = None
         self.end_of_dataloader = False
         self.remainder = self._expected_remainder()
-        skipped = 0 if position is None or self.is_stateful else position.skipped
-        self.progress.done = 0 if position is None else position.skipped
+        skipped = 0 if self.is_stateful else resumed.skipped
         self.skipped += skipped
         state = GradientState()
         self._active = state._add_dataloader(self, enclosing)
         try:
-            batches = self._epoch(position)
+            batches = self._epoch(resumed)
             for observed in state.observers.batches:
                 batches = observed(self, batches)
             yield from batches
             self._base_state = None
-            self.progress.finish()
+            self.cursor.finish()
         finally:
             state._remove_dataloader(self)
             self._active = None
             self.skipped -= skipped
 
-    def _epoch(self, position: Position | None) -> Iterator[Any]:
-        if self.progress.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
+    def _epoch(self, resumed: Resumed) -> Iterator[Any]:
+        if resumed.is_over:  # the checkpoint was saved after the last batch, before the epoch was counted
             return
-        current, batches = self._begin_epoch(position)
+        current, batches = self._begin_epoch(resumed)
         if current is _NO_BATCH:
             return
         if self.sharing.peers.size > 1:
@@ -184,25 +180,23 @@ class PreparedLoader(DataLoader[Any]):
             return self._total_batch_size // self.num_processes
         return None if self._active is None else rows.count(self._active.batch)
 
-    def _begin_epoch(self, position: Position | None) -> tuple[Any, Iterator[Any]]:
+    def _begin_epoch(self, resumed: Resumed) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""
         share_random_states(self.sharing.peers)
-        interrupted, self.progress.interrupted = self.progress.interrupted, None
-        if not (interrupted and (self.skipped or self.is_stateful)):
+        cursor = self.cursor
+        if not (resumed.start and (self.skipped or self.is_stateful)):
             self._synchronize_order()
-            has_workers = self.progress.has_workers
-            self.progress.start = {**order.capture(self.base_dataloader), "has_workers": has_workers}
+            cursor.start = {**order.capture(self.base_dataloader), "has_workers": cursor.has_workers}
             return self._first_batch()
         current = random_states.capture_host()
-        order.restore(self.base_dataloader, interrupted)
-        random_states.restore_host(interrupted["host"])
+        order.restore(self.base_dataloader, resumed.start)
+        random_states.restore_host(resumed.start["host"])
         self._synchronize_order()
-        self.progress.start = interrupted
-        self.progress.has_workers = interrupted["has_workers"]
-        first_and_rest = self._first_batch(None if position is None else position.on_skipped)
+        cursor.start, cursor.has_workers = resumed.start, resumed.start["has_workers"]
+        first_and_rest = self._first_batch(resumed.on_skipped)
         random_states.restore_host(current)
-        if position is not None:
-            position.on_resumed()
+        if resumed.on_resumed is not None:
+            resumed.on_resumed()
         return first_and_rest
 
     def _synchronize_order(self) -> None:
@@ -219,13 +213,13 @@ class PreparedLoader(DataLoader[Any]):
     def _first_batch(self, on_skipped: Callable[[], None] | None = None) -> tuple[Any, Iterator[Any]]:
         base = self.base_dataloader
         keeps_workers = not self.is_stateful and getattr(base, "persistent_workers", False)
-        restarts_workers = keeps_workers and self.progress.has_workers
+        restarts_workers = keeps_workers and self.cursor.has_workers
         with order.seeded_workers(base) if restarts_workers else contextlib.nullcontext():
             batches = self._batches(on_skipped)
             if self._restores_position:
                 batches = self._tracking_state(batches)
             first = next(batches, _NO_BATCH)
-        self.progress.has_workers = keeps_workers
+        self.cursor.has_workers = keeps_workers
         if self.comparison is not None:
             self._compare_order()
         return first, batches
@@ -244,7 +238,7 @@ class PreparedLoader(DataLoader[Any]):
             comparison.compare(order_comparison.describe(stream, shard.batch_sampler, first))
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
-        """The batches of this rank, without the skipped ones; for `on_skipped` see `skipping.read`."""
+        """The batches of this rank, without the skipped ones; for `on_skipped` see `cursor.read`."""
         batches = read(self.base_dataloader, self.skipped, on_skipped=on_skipped)
         return device_transfer.prefetched(batches, self.device)
 
@@ -333,22 +327,22 @@ class PreparedLoader(DataLoader[Any]):
     @property
     def iteration(self) -> int:
         """The number of finished epochs."""
-        return self.progress.epoch
+        return self.cursor.epoch
 
     @iteration.setter
     def iteration(self, epoch: int) -> None:
-        self.progress.epoch = epoch
+        self.cursor.epoch = epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next epoch, which seedable samplers and `set_epoch` of datasets use."""
-        self.progress.epoch = epoch
+        self.cursor.epoch = epoch
         self._propagate_epoch()
 
     def _propagate_epoch(self) -> None:
         base = self.base_dataloader
         for owner in (index_sampler(base), get_sampler(base), base.dataset):
             if hasattr(owner, "set_epoch"):
-                owner.set_epoch(self.progress.epoch)
+                owner.set_epoch(self.cursor.epoch)
 
     @property
     def is_stateful(self) -> bool:
@@ -366,16 +360,13 @@ class PreparedLoader(DataLoader[Any]):
         After the last batch, a stateful loader is at the end of this epoch, as in torchdata; any other loader counts
         the epoch as finished.
         """
-        is_over = self.end_of_dataloader and self.progress.start is not None
-        finished = is_over and not self.is_stateful
-        state: dict[str, Any] = {
-            "epoch": self.progress.epoch + finished,
-            "start": None if is_over else self.progress.start,
-            "is_over": is_over and not finished,
-            "has_workers": self.progress.has_workers,
-            "now": order.capture(self.base_dataloader),
-            "loop": self.progress.in_loop()
-            | {"total_batch_size": self._total_batch_size, "ranks": self.num_processes, "samples": self.sample_count},
+        is_over = self.end_of_dataloader and self.cursor.start is not None
+        state = self.cursor.state(is_over=is_over, counts=not self.is_stateful)
+        state["now"] = order.capture(self.base_dataloader)
+        state["loop"] |= {
+            "total_batch_size": self._total_batch_size,
+            "ranks": self.num_processes,
+            "samples": self.sample_count,
         }
         # Between epochs there is no position, and saving one would draw random numbers.
         if self._restores_position and (
@@ -391,10 +382,28 @@ class PreparedLoader(DataLoader[Any]):
         A stateful loader then resumes with the next batch. Any other loader starts a new epoch; to resume within the
         interrupted one, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
-        self.progress.load(state_dict)
+        self.cursor.load(state_dict)
         order.restore(self.base_dataloader, state_dict["now"])
         if self._restores_position:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
+
+    def resume_loop(self, restore: Callable[[dict[str, Any]], None], on_resumed: Callable[[], object]) -> None:
+        """Makes the loop over `Accelerator.epochs` continue where the state that was loaded was saved.
+
+        Args:
+            restore: Sets the random generators to states of this rank.
+            on_resumed: Called once the first batch that wasn't done is read.
+        """
+        resumed, loop = self.cursor.resumed, self.cursor.resumed.loop
+        if not (loop.get("done") or loop.get("passes")):
+            return
+        then, now = loop["total_batch_size"], self._total_batch_size
+        if then is None or now is None:
+            then, now = loop["ranks"], self.num_processes
+        resumed.passes, resumed.skipped = loop["passes"], loop["done"] * then // now
+        if loop["ahead"] is not None and loop["ranks"] == self.num_processes:
+            resumed.on_skipped = functools.partial(restore, loop["ahead"])
+        resumed.on_resumed = on_resumed
 
     def skipping(self, num_batches: int) -> PreparedLoader:
         """Returns a loader that resumes this epoch after skipping `num_batches`."""

@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import order
+from notebook_accel.train.data.cursor import duplicate, leave_out
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import DataLoaderShard, PreparedLoader, SkipDataLoader
@@ -25,7 +26,6 @@ from notebook_accel.train.data.samplers import (
     replace_sampler,
 )
 from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible, shard_of
-from notebook_accel.train.data.skipping import duplicate, leave_out
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.sample_sharing import SampleSharing
