@@ -16,7 +16,7 @@ from notebook_accel.errors import CheckpointError, did_you_mean
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.train.checkpoints import maintenance, seal
 from notebook_accel.train.checkpoints.maintenance import Listed
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath, parse
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath, parse
 
 
 class _Folder(click.Path):

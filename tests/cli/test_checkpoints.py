@@ -17,7 +17,7 @@ from notebook_accel import debug_launcher
 from notebook_accel.cli.main import main
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.train.checkpoints import seal
-from notebook_accel.train.checkpoints.remote.path import RemotePath
+from notebook_accel.train.checkpoints.remote_path import RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from tests.cli.test_others import save_shards
 from tests.train.checkpoints import object_store

@@ -17,7 +17,7 @@ from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics.job_commands import running_job
 from notebook_accel.train.checkpoints import folders, seal
-from notebook_accel.train.checkpoints.remote.path import parse
+from notebook_accel.train.checkpoints.remote_path import parse
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -11,9 +11,6 @@ local_sgd.py       ─ `LocalSGD`
 The loop over `Accelerator.epochs`:
 
 epoch_loop.py      ─ saves checkpoints on the way, and continues from the last one
-plain_loop.py      ─ the loop of a launch without a folder for checkpoints
 resuming.py        ─ continues a training from a checkpoint, and compares its loaders with those saved
 point_agreement.py ─ has all ranks save after the same step
-preemption.py      ─ notices that the process is about to be ended
-controlled.py      ─ lets the user pause and end the loop from outside
 """

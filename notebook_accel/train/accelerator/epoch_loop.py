@@ -13,39 +13,39 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch.distributed as dist
 from torch.utils.data import IterableDataset
 
-from notebook_accel import rank_local
+from notebook_accel import events, rank_local
 from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import CheckpointSaved, TrainingStarted
-from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, emit
+from notebook_accel.events.control import CHECKPOINT
+from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, ControlledLoop, emit
 from notebook_accel.train.accelerator import resuming
-from notebook_accel.train.accelerator.controlled import controlled
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
-from notebook_accel.train.accelerator.preemption import catch_sigterm
-from notebook_accel.train.checkpoints import background
+from notebook_accel.train.checkpoints import background, remote_path
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, SaveOptions
 from notebook_accel.train.checkpoints.parts import HostCopies
-from notebook_accel.train.checkpoints.remote import path as remote_path
-from notebook_accel.train.checkpoints.remote.path import AnyPath
+from notebook_accel.train.checkpoints.remote_path import AnyPath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.ranks import random_states
+from notebook_accel.train.ranks import random_states, rank_messages
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.messages import gathered_texts
-from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
-from notebook_accel.train.ranks.messages.rank_messages import RankMessages
+from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.steps import checks
 
@@ -123,7 +123,7 @@ class EpochLoop:
         group = _group_for_shards(self._state, contents)
         self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
         self._messages = RankMessages() if self._state.use_distributed else None
-        gather = GatheredTexts(self._messages).gather if self._messages else gathered_texts.alone
+        gather = GatheredTexts(self._messages).gather if self._messages else rank_messages.alone
         self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, gather, found)
         self._copies = HostCopies()
         self._agreement = PointAgreement(self._messages)
@@ -360,3 +360,83 @@ def _group_for_shards(state: PartialState, contents: Contents) -> Any:
     if not (state.use_distributed and contents.strategy.writes_together):
         return None
     return dist.new_group(backend="gloo")
+
+
+_NO_FOLDER = "the launch has no folder for checkpoints: pass checkpoint="
+
+
+class PlainLoop:
+    """A `ControlledLoop` that only counts; see `Accelerator.epochs`.
+
+    Args:
+        count: The number of epochs.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.refusals = {CHECKPOINT: _NO_FOLDER}
+        self._count = count
+        self._epoch = 0
+        self._is_last = False
+
+    def epochs(self) -> Iterator[int]:
+        """Yields the epochs, up to the last one, or the one after which the user ends the loop."""
+        with controlled(self):
+            for epoch in range(self._count):
+                self._epoch = epoch
+                yield epoch
+                if self._is_last:
+                    return
+
+    # For the controls
+
+    def request_checkpoint(self, then: Callable[[str, str], None]) -> None:
+        then("", _NO_FOLDER)
+
+    def end_after_epoch(self) -> str:
+        self._is_last = True
+        return f"epoch {self._epoch + 1} of {self._count}"
+
+    def must_run(self) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def controlled(loop: ControlledLoop) -> Iterator[None]:
+    """Within the block, the controls act on this loop."""
+    control = events.step_control()
+    if control is None:
+        yield
+        return
+    outer, control.loop = control.loop, loop
+    control.refresh()
+    try:
+        yield
+    finally:
+        control.loop = outer
+        control.refresh()
+
+
+def catch_sigterm(space: MutableMapping[str, Any]) -> Callable[[], None]:
+    """Makes SIGTERM set `PREEMPTED_BY` in the rank's space instead of ending the process. Returns what undoes that.
+
+    Keeps a handler that the user has installed. Does nothing outside the main thread, which gets all signals.
+    """
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    if not on_main_thread or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        return lambda: None
+    own = os.getpid()
+
+    def on_terminate(signum: int, frame: FrameType | None) -> None:
+        del frame
+        if os.getpid() == own:
+            space[PREEMPTED_BY] = "SIGTERM"
+        else:  # a child that the user's code has forked
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+
+    signal.signal(signal.SIGTERM, on_terminate)
+
+    def restore() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    return restore

@@ -13,8 +13,7 @@ from torch import nn
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.accelerator.base import AcceleratorBase
-from notebook_accel.train.accelerator.epoch_loop import EpochLoop, Run
-from notebook_accel.train.accelerator.plain_loop import PlainLoop
+from notebook_accel.train.accelerator.epoch_loop import EpochLoop, PlainLoop, Run
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.models import compiling

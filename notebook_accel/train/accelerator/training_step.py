@@ -17,7 +17,7 @@ from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.step_observers import TrainingPoint
 from notebook_accel.train.steps.accumulation import NO_OP, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
-from notebook_accel.train.steps.tunable import Tunable
+from notebook_accel.train.steps.tunables import Tunable
 
 
 class Stepping(AcceleratorBase):

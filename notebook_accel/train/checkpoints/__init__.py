@@ -7,6 +7,6 @@ files so that they can't run code. `all_ranks.py` takes steps that fail on all r
 
 The loop over `Accelerator.epochs` saves while the training continues: ranks copy their parts (`parts.py`), a thread
 writes them (`background.py`), and a file with their checksums seals them (`seal.py`). No other training may save to
-their folder while this one trains (`folder_lock.py`). Those of remote folders (`remote/`) are uploaded and downloaded
-(`transfer.py`). `maintenance.py` lists and removes them, and `layouts/merging.py` makes weights of them.
+their folder while this one trains (`folder_lock.py`). Those of remote folders (`remote_path.py`) are uploaded and
+downloaded (`transfer.py`). `maintenance.py` lists and removes them, and `layouts/merging.py` makes weights of them.
 """

@@ -16,7 +16,7 @@ from notebook_accel.train.checkpoints import folder_lock, folders, seal, transfe
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import save_folder
 from notebook_accel.train.checkpoints.parts import Part
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState

@@ -20,7 +20,7 @@ from typing import Any, overload
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import seal
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
 OWN_FILES = re.compile(

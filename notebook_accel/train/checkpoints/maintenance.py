@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folders, seal
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints.remote.path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 NAME = "checkpoint.json"
 UNFINISHED = "checkpoint.unfinished"

@@ -21,7 +21,7 @@ from pathlib import Path
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import folders, seal
 from notebook_accel.train.checkpoints.all_ranks import AllRanks
-from notebook_accel.train.checkpoints.remote.path import RemotePath
+from notebook_accel.train.checkpoints.remote_path import RemotePath
 from notebook_accel.train.checkpoints.seal import Place
 
 _PROBE = "notebook-accel.probe"

@@ -2,8 +2,7 @@
 
 state.py                ─ `PartialState` and `AcceleratorState`; start reading here
 environment.py          ─ the environment variables of a rank
-process_group.py        ─ how a process becomes a rank, and what it then has
-rejoining.py            ─ how persistent ranks join again after an interrupt
+process_group.py        ─ how a process becomes a rank, again after an interrupt, and what it then has
 xla_group.py            ─ all of this with torch_xla
 rank_aware.py           ─ runs code on some ranks only, or on one rank first
 gradient_state.py       ─ `GradientState`, which the prepared objects share
@@ -16,5 +15,5 @@ sample_sharing.py       ─ which ranks get the same samples
 seeds.py                ─ seeds all random states, and makes them equal on all ranks
 random_states.py        ─ the random states, as a checkpoint stores them
 logging.py              ─ loggers that write a message once
-messages/               ─ what ranks send each other outside the training loop
+rank_messages.py        ─ what ranks send each other outside the training loop
 """

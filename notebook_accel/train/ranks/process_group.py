@@ -1,7 +1,13 @@
-"""How a process becomes a rank: it selects its device, joins the process group, and knows its numbers there."""
+"""How a process becomes a rank: it selects its device, joins the process group, and knows its numbers there.
+
+Persistent ranks join at the start, and again after an interrupt broke the group: code that ends early on one rank
+leaves the others in the middle of a collective, or one collective behind, and gloo cannot recover from either. So the
+ranks leave the group and join another under a new prefix of the same store, numbered by its generation.
+"""
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +20,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import ACCELERATORS
 from notebook_accel.store_barrier import await_all
 from notebook_accel.train.ranks.environment import Environment
+from notebook_accel.train.ranks.environment import read as read_environment
 
 
 @dataclass(frozen=True)
@@ -76,12 +83,6 @@ _times_joined = 0
 """How often this process has joined the process group of its launch."""
 
 
-def begin_generation(number: int) -> None:
-    """Gives the joins from now on prefixes of their own in the store, however often each rank has joined before."""
-    global _times_joined
-    _times_joined = _JOINS_PER_GENERATION * number
-
-
 def _rendezvous_options(environment: Environment) -> dict[str, Any]:
     """Arguments for the rendezvous: none the first time (`env://`); a fresh prefix in the store for every later one."""
     global _times_joined
@@ -132,3 +133,36 @@ def backend_config(device: torch.device, backend: str | None) -> str:
     if backend is None:
         backend = "nccl" if device.type == "cuda" else "gloo"
     return "cpu:gloo,cuda:nccl" if backend == "nccl" else backend
+
+
+_NO_TIMEOUT = datetime.timedelta(days=30)
+"""A collective may wait for as long as its user does, for instance in a debugger; torch takes no infinite timeout."""
+
+
+def rejoin(generation: int) -> torch.device:
+    """Joins the process group of a generation; returns the device of this rank.
+
+    Its prefix in the store differs from those of other generations, however often each rank has joined before.
+    """
+    global _times_joined
+    _times_joined = _JOINS_PER_GENERATION * generation
+    rank_environ = read_environment()
+    options = {} if rank_environ.device == "tpu" else {"timeout": _NO_TIMEOUT}
+    found = join(rank_environ, cpu=False, options=options)
+    if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
+        init_group_of_one(found.device)
+    return found.device
+
+
+def leave() -> None:
+    """Leaves the process group."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def operations() -> int:
+    """How many collectives this rank has started, or -1 without a group; ranks that differ can no longer match."""
+    if not dist.is_initialized():
+        return -1
+    begun: int = dist.group.WORLD._get_sequence_number_for_group()  # type: ignore[union-attr]
+    return begun

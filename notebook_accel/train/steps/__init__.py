@@ -5,6 +5,5 @@ optimizer.py    ─ a prepared optimizer
 scheduler.py    ─ a prepared scheduler
 checks.py       ─ warns of what was not prepared, cannot be resumed, or was moved
 profiling.py    ─ profiles a part of the training
-tunable.py      ─ a number that can be changed while the training runs
-tunables.py     ─ all of them, for the panel and for checkpoints
+tunables.py     ─ numbers that can be changed while the training runs
 """

@@ -15,15 +15,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from notebook_accel.train.ranks import rejoining
+from notebook_accel.train.ranks import process_group
 from notebook_accel.train.ranks.step_observers import TrainingPoint
 
 
 def rejoin_group(generation: int) -> None:
     """Joins the process group of the next generation, and moves all DDP models to it."""
     found = [_detach(model) for model in _distributed_models()]
-    rejoining.leave()
-    rejoining.join(generation)
+    process_group.leave()
+    process_group.rejoin(generation)
     for model, hooks, state in found:
         _rejoin(model, hooks, state)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from notebook_accel.train.trackers.base import on_main_process, plain
-from notebook_accel.train.trackers.run_tracker import RunTracker
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain
 
 
 class TrackioTracker(RunTracker):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from notebook_accel.train.trackers.base import on_main_process
-from notebook_accel.train.trackers.run_tracker import RunTracker
+from notebook_accel.train.trackers.base import RunTracker, on_main_process
 
 
 class WandBTracker(RunTracker):

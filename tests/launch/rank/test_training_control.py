@@ -26,7 +26,7 @@ from notebook_accel.launch.driver.rank_requests import AgreedSteps
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.rank.training_control import TrainingControl
-from notebook_accel.train.steps.tunable import Tunable
+from notebook_accel.train.steps.tunables import Tunable
 
 pytestmark = pytest.mark.smoke
 OPTIMIZER = object()

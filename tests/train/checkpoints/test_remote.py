@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, CheckpointError, FullyShardedDataParallelPlugin, notebook_launcher, set_seed
 from notebook_accel.train.checkpoints import background, maintenance, seal, transfer
-from notebook_accel.train.checkpoints.remote.path import RemotePath
+from notebook_accel.train.checkpoints.remote_path import RemotePath
 from tests.train.checkpoints import object_store
 from tests.train.checkpoints.test_background import train
 

@@ -215,7 +215,7 @@ class _Warnings(logging.Handler):
 
 
 def _outcome(source: str, arguments: tuple[Any, ...]) -> Outcome:
-    from notebook_accel.train.ranks import rejoining
+    from notebook_accel.train.ranks import process_group
 
     handler = _Warnings()
     loggers = [logging.getLogger(name) for name in ("notebook_accel", "accelerate")]
@@ -224,7 +224,7 @@ def _outcome(source: str, arguments: tuple[Any, ...]) -> Outcome:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            outcome = replace(_attempt(source, arguments), operations=max(0, rejoining.operations()))
+            outcome = replace(_attempt(source, arguments), operations=max(0, process_group.operations()))
     finally:
         for logger in loggers:
             logger.removeHandler(handler)

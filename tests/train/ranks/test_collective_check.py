@@ -21,7 +21,7 @@ from notebook_accel import (
     reduce,
 )
 from notebook_accel.train.checkpoints import participants
-from notebook_accel.train.ranks import rejoining
+from notebook_accel.train.ranks import process_group
 from tests.train.conftest import Cases, launch
 
 pytestmark = pytest.mark.early
@@ -241,9 +241,9 @@ def started(debug: bool) -> int:
     """How many collectives an operation takes."""
     state = PartialState()
     state.debug = debug
-    begun = rejoining.operations()
+    begun = process_group.operations()
     gather({"x": zeros(2), "y": zeros(3)})
-    return rejoining.operations() - begun
+    return process_group.operations() - begun
 
 
 def started_without_and_with() -> tuple[int, int]:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.steps.tunable import Tunable
-from notebook_accel.train.steps.tunables import Tunables
+from notebook_accel.train.steps.tunables import Tunable, Tunables
 
 pytestmark = pytest.mark.smoke
 

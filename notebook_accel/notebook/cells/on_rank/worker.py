@@ -29,13 +29,13 @@ def begin() -> None:
     """Prepares the rank for its first cell."""
     global _shell
     from notebook_accel.notebook.cells.on_rank import debugger, shell
-    from notebook_accel.train.ranks import rejoining
+    from notebook_accel.train.ranks import process_group
 
     main = _main()
     _shell = shell.start(main)
     debugger.install()
     main["rank"], main["world_size"] = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    main["device"] = rejoining.join(0)
+    main["device"] = process_group.rejoin(0)
 
 
 _disconnected = 0
@@ -44,11 +44,11 @@ _disconnected = 0
 
 def health() -> Health:
     """Whether the process group can still be used, and the names that no reply has reported."""
-    from notebook_accel.train.ranks import rejoining
+    from notebook_accel.train.ranks import process_group
 
     bound = sorted(_unreported)
     _unreported.clear()
-    return Health(rejoining.operations(), disconnect.times_disconnected > _disconnected, bound)
+    return Health(process_group.operations(), disconnect.times_disconnected > _disconnected, bound)
 
 
 def renew(generation: int) -> None:

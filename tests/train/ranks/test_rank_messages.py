@@ -9,8 +9,7 @@ from typing import Any
 
 from notebook_accel import Accelerator, CheckpointError
 from notebook_accel.launch.system import limits
-from notebook_accel.train.ranks.messages.gathered_texts import GatheredTexts
-from notebook_accel.train.ranks.messages.rank_messages import RankMessages
+from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
 from tests.train.conftest import launch
 
 _LARGE = "x" * 2**20
