@@ -50,6 +50,7 @@ from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.steps import checks
 
 _EVERY = "it is time"
+_NO_FOLDER = "the launch has no folder for checkpoints: pass checkpoint="
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,50 @@ class Run:
     """Whether all ranks have the same number of batches."""
 
 
-class EpochLoop:
-    """One loop; see `Accelerator.epochs`.
+class PlainLoop:
+    """The loop of a launch without a folder for checkpoints, which only counts; see `Accelerator.epochs`.
+
+    Args:
+        count: The number of epochs.
+    """
+
+    refusals: Mapping[str, str] = {CHECKPOINT: _NO_FOLDER}
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._epoch = 0
+        self._is_last = False
+        """Whether the loop ends after this epoch."""
+
+    def epochs(self) -> Iterator[int]:
+        """Yields the epochs that are left, up to the last one, or the one after which the user ends the loop."""
+        with _controlled(self):
+            for epoch in range(self._epoch, self._count):
+                self._epoch = epoch
+                yield epoch
+                self._end_epoch(epoch)
+                if self._is_last:
+                    return
+
+    def _end_epoch(self, epoch: int) -> None:
+        """Called when an epoch is over."""
+
+    # For the controls
+
+    def request_checkpoint(self, then: Callable[[str, str], object]) -> None:
+        then("", _NO_FOLDER)
+
+    def end_after_epoch(self) -> str:
+        """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
+        self._is_last = True
+        return f"epoch {self._epoch + 1} of {self._count}"
+
+    def must_run(self) -> bool:
+        return False
+
+
+class EpochLoop(PlainLoop):
+    """The loop that saves checkpoints; see `Accelerator.epochs`.
 
     Args:
         run: The Accelerator's parts.
@@ -76,16 +119,17 @@ class EpochLoop:
         trained: Whether there was a backward pass since the last point.
     """
 
+    refusals: Mapping[str, str] = {}
+
     def __init__(self, run: Run, count: int, settings: Environment) -> None:
+        super().__init__(count)
         self._run = run
-        self._count = count
         self._settings = settings
         self._state = PartialState()
         self._is_main = self._state.is_main_process
         self._gradients = GradientState()
         self._space = rank_local.space()
         self.trained = False
-        self._epoch = 0
         self._step = 0
         every = settings.checkpoint_every
         self._every_steps = int(every) if every.isdecimal() else 0
@@ -96,11 +140,8 @@ class EpochLoop:
         """The epoch and the step of the newest checkpoint."""
         self._stop_at = settings.stop_at
         self._warned_slow = False
-        self._is_last = False
-        """Whether the loop ends after this epoch."""
         self._requested: list[Callable[[str, str], object]] = []
         """What to call once the next checkpoint is written."""
-        self.refusals: Mapping[str, str] = {}
 
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, and saves checkpoints between them."""
@@ -136,15 +177,9 @@ class EpochLoop:
             emit(TrainingStarted(self._step))
             if found is not None:
                 emit(CheckpointSaved(self._step))
-        restore_handler = catch_sigterm(self._space)
+        restore_handler = _catch_sigterm(self._space)
         try:
-            with controlled(self):
-                for epoch in range(self._epoch, self._count):
-                    self._epoch = epoch
-                    yield epoch
-                    self._end_epoch(epoch)
-                    if self._is_last:
-                        break
+            yield from super().epochs()
             self._save()
             self._finish()
             self._report_unsaved_end()
@@ -263,11 +298,6 @@ class EpochLoop:
         self._requested.append(then)
         self._next_step = min(self._next_step, self._step + 2)
 
-    def end_after_epoch(self) -> str:
-        """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
-        self._is_last = True
-        return f"epoch {self._epoch + 1} of {self._count}"
-
     def must_run(self) -> bool:
         """Whether the training has to save a checkpoint and end."""
         is_over = self._stop_at is not None and time.time() >= self._stop_at
@@ -362,46 +392,8 @@ def _group_for_shards(state: PartialState, contents: Contents) -> Any:
     return dist.new_group(backend="gloo")
 
 
-_NO_FOLDER = "the launch has no folder for checkpoints: pass checkpoint="
-
-
-class PlainLoop:
-    """A `ControlledLoop` that only counts; see `Accelerator.epochs`.
-
-    Args:
-        count: The number of epochs.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.refusals = {CHECKPOINT: _NO_FOLDER}
-        self._count = count
-        self._epoch = 0
-        self._is_last = False
-
-    def epochs(self) -> Iterator[int]:
-        """Yields the epochs, up to the last one, or the one after which the user ends the loop."""
-        with controlled(self):
-            for epoch in range(self._count):
-                self._epoch = epoch
-                yield epoch
-                if self._is_last:
-                    return
-
-    # For the controls
-
-    def request_checkpoint(self, then: Callable[[str, str], None]) -> None:
-        then("", _NO_FOLDER)
-
-    def end_after_epoch(self) -> str:
-        self._is_last = True
-        return f"epoch {self._epoch + 1} of {self._count}"
-
-    def must_run(self) -> bool:
-        return False
-
-
 @contextlib.contextmanager
-def controlled(loop: ControlledLoop) -> Iterator[None]:
+def _controlled(loop: ControlledLoop) -> Iterator[None]:
     """Within the block, the controls act on this loop."""
     control = events.step_control()
     if control is None:
@@ -416,7 +408,7 @@ def controlled(loop: ControlledLoop) -> Iterator[None]:
         control.refresh()
 
 
-def catch_sigterm(space: MutableMapping[str, Any]) -> Callable[[], None]:
+def _catch_sigterm(space: MutableMapping[str, Any]) -> Callable[[], None]:
     """Makes SIGTERM set `PREEMPTED_BY` in the rank's space instead of ending the process. Returns what undoes that.
 
     Keeps a handler that the user has installed. Does nothing outside the main thread, which gets all signals.

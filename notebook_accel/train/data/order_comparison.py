@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from notebook_accel import rank_local
 from notebook_accel.train.ranks import collective_check
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import packing, tree
 
 _MOST = 64
 """How many indices, or elements of a data set, are compared."""
@@ -112,10 +112,7 @@ def _digest(data: Any) -> int:
     pickler = pickle.Pickler(found)
     pickler.fast = True  # otherwise, the result also depends on which of several equal objects are the same
     pickler.dump(tree.recursively_apply(lambda leaf: (tuple(leaf.shape), str(leaf.dtype)), data))
-    total = zlib.crc32(found.getvalue())
-    for leaf in tree.leaves(data):
-        total = zlib.crc32(leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy(), total)
-    return total
+    return packing.checksum(tree.leaves(data), zlib.crc32(found.getvalue()), most=None)
 
 
 def _length(sized: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -76,3 +77,11 @@ def refuse_unrelated_optimizers(
                 "prepared model: their gradients would stay on their rank, and the ranks would drift apart. Prepare "
                 "the modules that they belong to in the same call, or before."
             )
+
+
+def live_objects(*kinds: type) -> list[Any]:
+    """All objects of these classes in the process. Uses `type()`, since `isinstance` may run code of any object.
+
+    Not a generator, which would keep the objects that it goes through alive: it is one of them.
+    """
+    return [each for each in gc.get_objects() if issubclass(type(each), kinds)]

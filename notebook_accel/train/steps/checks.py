@@ -6,7 +6,6 @@ first backward pass on several ranks, or the first step, is compared with what w
 
 from __future__ import annotations
 
-import gc
 import sys
 import warnings
 import weakref
@@ -28,6 +27,7 @@ from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.models import compiling
+from notebook_accel.train.models.prepare_checks import live_objects
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.strategies.base import Strategy
 
@@ -74,27 +74,11 @@ class _UnpreparedStep:
 _unprepared_step = _UnpreparedStep()
 
 
-def _alive(is_sought: Callable[[type], bool]) -> list[Any]:
-    """The objects alive of certain types.
-
-    A list, since a generator would be among the objects that it goes through, so that none of them were freed with it.
-    """
-    known: dict[int, bool] = {}
-    found = []
-    for each in gc.get_objects():
-        kind = type(each)  # `isinstance` may run code of any object
-        if id(kind) not in known:
-            known[id(kind)] = is_sought(kind)
-        if known[id(kind)]:
-            found.append(each)
-    return found
-
-
 def _is_distributed_otherwise(optimizer: Optimizer) -> bool:
     """Whether a model is wrapped by torch's own means, or its parameters are sharded."""
     kinds = {type(parameter).__name__ for group in optimizer.param_groups for parameter in group["params"]}
     wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
-    return "DTensor" in kinds or bool(_alive(lambda kind: kind.__name__ in wrappers))
+    return "DTensor" in kinds or any(type(each).__name__ in wrappers for each in live_objects(nn.Module))
 
 
 def _level_of_user() -> int:
@@ -219,7 +203,7 @@ def _unprepared_loader(prepared: Sequence[PreparedLoader]) -> int:
     Only one that has torch's own samplers counts: any other may already yield this rank's share.
     """
     known = {id(index_sampler(loader.base_dataloader)) for loader in prepared}
-    for each in _alive(lambda kind: issubclass(kind, _BaseDataLoaderIter)):
+    for each in live_objects(_BaseDataLoaderIter):
         order = each._index_sampler
         sampler = order.sampler if type(order) is BatchSampler else order
         if id(order) not in known and type(sampler) in (RandomSampler, SequentialSampler):
@@ -320,10 +304,9 @@ def unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
 
 def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iterator[str]:
     parameters = {id(parameter) for model in contents.models for parameter in model.parameters()}
-    found = _alive(lambda kind: issubclass(kind, (Optimizer, LRScheduler)) and kind is not AcceleratedOptimizer)
-    schedulers = [each for each in found if issubclass(type(each), LRScheduler)]
-    optimizers = [each for each in found if not issubclass(type(each), LRScheduler)]
-    for optimizer in optimizers:
+    for optimizer in live_objects(Optimizer):
+        if type(optimizer) is AcceleratedOptimizer:
+            continue
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if held & parameters and all(optimizer is not each for each in contents.optimizers):
             yield (
@@ -333,7 +316,7 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
     saved = [each.scheduler for each in contents.schedulers]
     for scheduler in saved:  # which grows: those within others
         saved += getattr(scheduler, "_schedulers", ())
-    for scheduler in schedulers:
+    for scheduler in live_objects(LRScheduler):
         if any(scheduler.optimizer is each for each in contents.optimizers) and all(
             scheduler is not each for each in saved
         ):

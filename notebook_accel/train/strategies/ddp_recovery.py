@@ -7,7 +7,6 @@ ranks copy the state of rank 0.
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from notebook_accel.train.models.prepare_checks import live_objects
 from notebook_accel.train.ranks import process_group
 from notebook_accel.train.ranks.step_observers import TrainingPoint
 
@@ -53,7 +53,7 @@ def _distributed_models() -> list[Any]:
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is None:
         return []
-    found = _live_objects(parallel.DistributedDataParallel)
+    found = live_objects(parallel.DistributedDataParallel)
     # Models on a group that the user created are left to the user.
     return sorted((each for each in found if each.process_group is dist.group.WORLD), key=_signature)
 
@@ -76,12 +76,7 @@ def _rejoin(model: Any, hooks: list[Any], state: Any) -> None:
 def _optimizers_and_schedulers() -> list[Any]:
     """The optimizers and schedulers of this process."""
     kinds = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-    return sorted(_live_objects(*kinds), key=_signature)
-
-
-def _live_objects(*kinds: type) -> list[Any]:
-    """All objects of these classes. Uses `type()`, since `isinstance` would evaluate the `__class__` of proxies."""
-    return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+    return sorted(live_objects(*kinds), key=_signature)
 
 
 def _signature(each: Any) -> str:

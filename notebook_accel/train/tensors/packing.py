@@ -45,17 +45,27 @@ def unpack(packed: torch.Tensor, start: int, shape: torch.Size, dtype: torch.dty
     return packed[start : start + shape.numel() * dtype.itemsize].view(dtype).view(shape)
 
 
-def checksum(leaves: Iterable[torch.Tensor]) -> int:
-    """A checksum of the shapes of tensors, and of some elements of those in this host's memory."""
-    found = 0
+def checksum(leaves: Iterable[torch.Tensor], before: int = 0, most: int | None = _ELEMENTS) -> int:
+    """A checksum of the shapes and elements of tensors.
+
+    Args:
+        leaves: The tensors.
+        before: The checksum of what comes before them.
+        most: About how many elements of each tensor are read, only of those in this host's memory; `None`: all.
+    """
+    found = before
     for leaf in leaves:
         found = zlib.crc32(repr(leaf.shape).encode(), found)
-        if (
+        if most is None:
+            elements = leaf.detach().cpu().contiguous().view(-1)
+        elif (
             leaf.device.type == "cpu"
             and leaf.layout is torch.strided
             and leaf.is_contiguous()
             and not leaf.is_quantized
         ):
-            elements = leaf.detach().view(-1)[:: leaf.numel() // _ELEMENTS + 1].contiguous()
-            found = zlib.crc32(elements.view(torch.uint8).numpy().tobytes(), found)
+            elements = leaf.detach().view(-1)[:: leaf.numel() // most + 1].contiguous()
+        else:
+            continue
+        found = zlib.crc32(elements.view(torch.uint8).numpy(), found)
     return found
