@@ -36,7 +36,8 @@ from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints import background, remote_path
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
-from notebook_accel.train.checkpoints.contents import Contents, SaveOptions
+from notebook_accel.train.checkpoints.contents import Contents
+from notebook_accel.train.checkpoints.layouts.layout import SaveOptions
 from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote_path import AnyPath
 from notebook_accel.train.checkpoints.seal import Place
@@ -312,7 +313,7 @@ class EpochLoop(PlainLoop):
         requested, self._requested = self._requested, []
         if (self._epoch, self._step) != self._saved:
             contents = self._run.contents()
-            weights = contents.strategy.checkpoint_weights(contents.models)
+            weights = contents.weights()
             self._saver.wait()  # for what it writes from
             parts = self._copies.of(contents.parts(weights, self._options))
             place = Place(self._epoch, self._step, self._state.num_processes)
@@ -387,7 +388,7 @@ def _reply(requested: Sequence[Callable[[str, str], object]], path: str, error: 
 
 def _group_for_shards(state: PartialState, contents: Contents) -> Any:
     """A process group for the thread that writes shards; `None` if it needs none. All ranks call it."""
-    if not (state.use_distributed and contents.strategy.writes_together):
+    if not (state.use_distributed and contents.layout.writes_together):
         return None
     return dist.new_group(backend="gloo")
 

@@ -20,8 +20,9 @@ from torch.utils.hooks import RemovableHandle
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import folders, participants
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
-from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions, random_states_name
+from notebook_accel.train.checkpoints.contents import Contents, random_states_name
 from notebook_accel.train.checkpoints.folders import StagedFolder
+from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOptions
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
@@ -168,7 +169,7 @@ class Checkpoints:
     def _waits_for_all(self, contents: Contents) -> bool:
         """Whether no rank can save without the others."""
         state, strategy = PartialState(), contents.strategy
-        needs_all = strategy.gathers_weights or strategy.writes_together or self._project.save_on_each_node
+        needs_all = strategy.gathers_weights or contents.layout.writes_together or self._project.save_on_each_node
         return needs_all or not state.use_distributed or state.backend == "xla"
 
     def _agree(self, ranks: AllRanks, output_dir: str | os.PathLike[str] | None) -> Path:
@@ -225,7 +226,7 @@ class Checkpoints:
         return "" if output_dir is None or self._project.automatic_checkpoint_naming else os.fspath(output_dir)
 
     def _write(self, contents: Contents, safe_serialization: bool, folder: Path, save: str = "") -> None:
-        weights = contents.strategy.checkpoint_weights(contents.models)
+        weights = contents.weights()
         for hook in list(self._save_hooks.values()):
             hook(contents.models, weights, str(folder))
         contents.write(folder, weights, SaveOptions(safe_serialization, self.writes, save=save))

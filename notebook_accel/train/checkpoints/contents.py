@@ -10,25 +10,25 @@ gradients[_i]_rank{r}.bin                   if saved in the middle of an accumul
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints.parts import Part
-from notebook_accel.train.checkpoints.serialization import load, refuse_unsafe, write_safe
+from notebook_accel.train.checkpoints import layouts
+from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
+from notebook_accel.train.checkpoints.parts import Part, file_name, safe_part
+from notebook_accel.train.checkpoints.serialization import load
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
 SCALER_NAME = "scaler.pt"
 TUNABLES_NAME = "tunables.pkl"
-OPTIMIZER_NAME = "optimizer"
 SCHEDULER_NAME = "scheduler"
 SAMPLER_NAME = "sampler"
 LOADER_NAME = "dl_state_dict"
@@ -37,79 +37,11 @@ RNG_STATE_NAME = "random_states"
 _log = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class SaveOptions:
-    """How to write a checkpoint."""
-
-    safe_serialization: bool = True
-    """Whether unsharded weights are written as safetensors."""
-    writes: bool = True
-    """Whether this rank writes the files that would be equal on all ranks."""
-    save: str = ""
-    """What tells the save from others to the same folder, if ranks write to it one by one."""
-    group: Any = None
-    """The process group with which ranks agree on shards while they are written; `None` for that of the training."""
-
-
-@dataclass(frozen=True)
-class LoadOptions:
-    """How to read a checkpoint."""
-
-    strict: bool = True
-    """Whether the weights must be exactly the model's."""
-    map_location: Any = "cpu"
-    """The device that optimizer states are loaded to first."""
-    load_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """More arguments of `torch.load`, for optimizers and schedulers."""
-
-
-@dataclass(frozen=True)
-class StrategySave:
-    """What of a checkpoint a strategy collects."""
-
-    models: Sequence[nn.Module]
-    weights: Sequence[dict[str, torch.Tensor]]
-    """The rest of `CheckpointStrategy.checkpoint_weights` after the save hooks."""
-    optimizers: Sequence[Optimizer]
-    options: SaveOptions
-
-
-@dataclass(frozen=True)
-class StrategyLoad:
-    """The parts of a checkpoint that a strategy reads, and their folder."""
-
-    folder: Path
-    models: Sequence[nn.Module]
-    optimizers: Sequence[Optimizer]
-    options: LoadOptions
-
-
-class CheckpointStrategy(Protocol):
-    """The part of a strategy that checkpoints need: it knows how models are distributed over the ranks."""
-
-    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[dict[str, torch.Tensor]]:
-        """The weights that hooks see, with an entry for each model; empty if they are sharded."""
-
-    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
-        """Collects weights and optimizer states."""
-
-    def load_checkpoint(self, load: StrategyLoad) -> None:
-        """Reads a checkpoint of these parts."""
-
-    @property
-    def gathers_weights(self) -> bool:
-        """Whether ranks communicate to collect the weights."""
-
-    @property
-    def writes_together(self) -> bool:
-        """Whether ranks communicate while they write the parts."""
-
-
 @dataclass
 class Contents:
     """The parts of a run that a checkpoint contains."""
 
-    strategy: CheckpointStrategy
+    strategy: LaidOut
     models: list[nn.Module]
     """As `prepare` returned them, without a compile wrapper."""
     optimizers: list[Optimizer]
@@ -127,15 +59,24 @@ class Contents:
     pending: bool = False
     """Whether the checkpoint falls in the middle of an accumulation."""
 
-    def write(self, folder: Path, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> None:
+    @property
+    def layout(self) -> Layout:
+        """How the states of the models and optimizers lie in the files."""
+        return layouts.of(self.strategy.layout)
+
+    def weights(self) -> list[State]:
+        """The weights that save hooks can see and remove; all ranks call it."""
+        return self.layout.weights(self.strategy, self.models)
+
+    def write(self, folder: Path, state_dicts: Sequence[State], options: SaveOptions) -> None:
         """Writes this rank's part; `state_dicts` are the full weights that the hooks have kept."""
         for part in self.parts(state_dicts, options):
             part.write(folder)
 
-    def parts(self, state_dicts: Sequence[dict[str, torch.Tensor]], options: SaveOptions) -> list[Part]:
+    def parts(self, state_dicts: Sequence[State], options: SaveOptions) -> list[Part]:
         """Collects what this rank writes, the same as `write`."""
         # First, since it may run collectives: after an error on this rank, the others would wait for it.
-        parts = self.strategy.checkpoint_parts(StrategySave(self.models, state_dicts, self.optimizers, options))
+        parts = self.layout.parts(self.strategy, self.models, state_dicts, self.optimizers, options)
         state = PartialState()
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)
@@ -184,7 +125,7 @@ class Contents:
         """Loads everything from a folder; `models` are those that the hooks have kept. Returns the step."""
         self._refuse_other_counts(folder)
         saved = SavedParts(folder)
-        self.strategy.load_checkpoint(StrategyLoad(folder, models, self.optimizers, options))
+        self.layout.load(folder, models, self.optimizers, options)
         for index, scheduler in enumerate(self.schedulers):
             path = folder / file_name(SCHEDULER_NAME, index)
             scheduler.load_state_dict(load(path, map_location="cpu", **options.load_kwargs))
@@ -248,19 +189,6 @@ class Contents:
                 f"{folder} holds the states of {len(customs)} registered objects, but this run has registered "
                 f"{len(self.custom)}. Call register_for_checkpointing with the same ones, in the same order."
             )
-
-
-def safe_part(state: Any, name: str, owner: str) -> Part:
-    """A state that is written to a file of this name, if it can be read back; `owner` is whose it is, for messages."""
-    return Part(
-        state, lambda state, folder: write_safe(state, folder / name, owner), lambda state: refuse_unsafe(state, owner)
-    )
-
-
-def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
-    """`stem[_index][_rank{rank}]suffix`, without the number for index 0 or, if rank 0 comes first, for rank 0."""
-    number = f"_{index}" if index else ""
-    return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
 
 
 def random_states_name(rank: int | str) -> str:

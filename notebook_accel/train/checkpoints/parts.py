@@ -11,7 +11,10 @@ from typing import Any
 
 import torch
 
+from notebook_accel.train.checkpoints.serialization import refuse_unsafe, write_safe
 from notebook_accel.train.tensors.shards import is_dtensor
+
+OPTIMIZER_NAME = "optimizer"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,19 @@ class Part:
 
     def write(self, folder: Path) -> None:
         self.writer(self.state, folder)
+
+
+def safe_part(state: Any, name: str, owner: str) -> Part:
+    """A state that is written to a file of this name, if it can be read back; `owner` is whose it is, for messages."""
+    return Part(
+        state, lambda state, folder: write_safe(state, folder / name, owner), lambda state: refuse_unsafe(state, owner)
+    )
+
+
+def file_name(stem: str, index: int, suffix: str = ".bin", rank: int = 0, first: bool = True) -> str:
+    """`stem[_index][_rank{rank}]suffix`, without the number for index 0 or, if rank 0 comes first, for rank 0."""
+    number = f"_{index}" if index else ""
+    return f"{stem}{number}{'' if first and not rank else f'_rank{rank}'}{suffix}"
 
 
 class HostCopies:

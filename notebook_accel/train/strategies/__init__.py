@@ -15,7 +15,6 @@ wrapping.py         ─ which layers FSDP shards
 clipping.py         ─ limits gradients, wherever they are
 layer_plans.py      ─ how tensor parallelism splits each layer
 parameters.py       ─ for strategies that replace parameters
-sharded_states.py   ─ the base of strategies that shard weights
 ddp_recovery.py     ─ repairs DDP models after persistent ranks were interrupted
 
 To add a strategy, add a file here with a subclass of `Strategy`, and a row in `TABLE`, where the first row that applies

@@ -25,9 +25,6 @@ from notebook_accel.train.strategies import clipping
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
-    from notebook_accel.train.checkpoints.parts import Part
-
 StateDict = dict[str, torch.Tensor]
 
 
@@ -156,25 +153,11 @@ class Strategy(ABC):
         """Whether `state_dict` needs every rank, so that a rank that calls it alone waits for the others."""
         return False
 
-    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
-        """The weights that save hooks can see and remove, with an entry for each model; empty if they are sharded."""
-        return [self.state_dict(model) for model in models]
-
-    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
-        """Collects a checkpoint's weights and optimizer states."""
-        from notebook_accel.train.checkpoints.layouts import replicated
-
-        states = [each.state_dict() for each in save.optimizers]
-        return replicated.parts(save.weights, states, save.options)
-
     @property
-    def writes_together(self) -> bool:
-        """Whether ranks communicate while they write these parts."""
-        return False
+    def layout(self) -> str:
+        """How its models and optimizers lie in checkpoints: a name of `checkpoints.layouts.TABLE`."""
+        return "replicated"
 
-    def load_checkpoint(self, load: StrategyLoad) -> None:
-        """Reads a checkpoint of these parts, perhaps saved on a different number of ranks."""
-        from notebook_accel.train.checkpoints.layouts import replicated
-
-        models = [self.unwrap(model) for model in load.models]
-        replicated.load(load.folder, models, load.optimizers, load.options)
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """What this rank holds of the state of an optimizer."""
+        return optimizer.state_dict()

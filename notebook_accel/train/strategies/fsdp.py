@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.optim import Optimizer
@@ -19,32 +21,34 @@ from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import device_mesh
 from notebook_accel.train.ranks.collectives import broadcast_object_list
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
-from notebook_accel.train.strategies.base import Settings, StateDict
+from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
 from notebook_accel.train.strategies.parameters import (
     allocate_on_cpu,
     broadcast_initial_state,
     equalize_replicas,
     optimizers_following,
 )
-from notebook_accel.train.strategies.sharded_states import ShardedStrategy
-
-if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.contents import StrategyLoad, StrategySave
-    from notebook_accel.train.checkpoints.parts import Part
 
 _log = get_logger(__name__)
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
 
 
-class FullySharded(ShardedStrategy):
-    """Sharded models; a layer's parameters are gathered only while it computes."""
+class FullySharded(Strategy):
+    """Sharded models, whose weights are DTensors; a layer's parameters are gathered only while it computes.
+
+    Saving and stepping need all ranks, and any number of ranks can read a checkpoint.
+    """
 
     plugin: FullyShardedDataParallelPlugin
+    keeps_parameters = False
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
+        self._local: set[int] = set()
+        """IDs of the models whose gradient synchronization is disabled, which FSDP2 does not tell."""
         assert settings.fsdp is not None
         self.plugin = settings.fsdp
         state.require_group()
@@ -173,6 +177,23 @@ class FullySharded(ShardedStrategy):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, output_dtype=torch.float32)
 
+    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
+        before = id(model) not in self._local
+        if isinstance(model, FSDPModule) and enabled != before:
+            model.set_requires_gradient_sync(enabled)
+        (self._local.discard if enabled else self._local.add)(id(model))
+        return before
+
+    @property
+    def _unaveraged(self) -> Ranks:
+        return self.sharing.results
+
+    def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
+        raise ConfigurationError(
+            "join_uneven_inputs does not work with sharded weights, because every layer needs every rank. Leave "
+            "it out, and keep even_batches=True."
+        )
+
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         return self.state.num_processes > 1 and any(id(compiling.inner(model)) not in self._local for model in models)
 
@@ -181,34 +202,14 @@ class FullySharded(ShardedStrategy):
 
     # Saving
 
-    @property
-    def _saves_whole(self) -> bool:
-        return bool(self.plugin.state_dict_type == "FULL_STATE_DICT")
-
-    def checkpoint_weights(self, models: Sequence[nn.Module]) -> list[StateDict]:
-        return [self.state_dict(model) for model in models] if self._saves_whole else []
-
-    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
-        if not self._saves_whole:
-            return super().checkpoint_parts(save)
-        from notebook_accel.train.checkpoints.layouts import gathered, replicated
-
-        states = [gathered.optimizer_state(each, keep=save.options.writes) for each in save.optimizers]
-        if save.options.writes and not self.state.is_main_process:
-            raise ConfigurationError(
-                "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
-                "them on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
-            )
-        return replicated.parts(save.weights, states, save.options)
+    def state_dict(self, model: nn.Module) -> StateDict:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        return get_model_state_dict(model, options=options)  # type: ignore[return-value]
 
     @property
-    def writes_together(self) -> bool:
-        return not self._saves_whole
+    def gathers_weights(self) -> bool:
+        return True
 
-    def load_checkpoint(self, load: StrategyLoad) -> None:
-        from notebook_accel.train.checkpoints.layouts import gathered, sharded
-
-        if sharded.is_in_shards(load.folder):
-            super().load_checkpoint(load)
-        else:
-            gathered.load(load)
+    @property
+    def layout(self) -> str:
+        return "gathered" if self.plugin.state_dict_type == "FULL_STATE_DICT" else "sharded"

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints.layouts import replicated
 from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
-
-if TYPE_CHECKING:
-    from notebook_accel.train.checkpoints.contents import StrategySave
-    from notebook_accel.train.checkpoints.parts import Part
 
 
 class XlaReplicas(Strategy):
@@ -90,9 +85,9 @@ class XlaReplicas(Strategy):
         found: StateDict = xla_group.on_host(dict(model.state_dict()))
         return found
 
-    def checkpoint_parts(self, save: StrategySave) -> list[Part]:
-        states = [xla_group.on_host(optimizer.state_dict()) for optimizer in save.optimizers]
-        return replicated.parts(save.weights, states, save.options)
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        found: dict[str, Any] = xla_group.on_host(optimizer.state_dict())
+        return found
 
 
 def _broadcast_initial_state(model: nn.Module) -> None:

@@ -67,5 +67,5 @@ def checksum(leaves: Iterable[torch.Tensor], before: int = 0, most: int | None =
             elements = leaf.detach().view(-1)[:: leaf.numel() // most + 1].contiguous()
         else:
             continue
-        found = zlib.crc32(elements.view(torch.uint8).numpy(), found)
+        found = zlib.crc32(elements.view(torch.uint8).numpy().tobytes(), found)
     return found

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
-from notebook_accel.train.checkpoints.contents import Contents, LoadOptions, SaveOptions
+from notebook_accel.train.checkpoints.contents import Contents
+from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOptions
 from notebook_accel.train.ranks import random_states
 from tests.train.conftest import Cases, Ranks
 

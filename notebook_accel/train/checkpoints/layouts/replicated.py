@@ -15,16 +15,40 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints import serialization, weights
-from notebook_accel.train.checkpoints.contents import OPTIMIZER_NAME, LoadOptions, SaveOptions, file_name, safe_part
-from notebook_accel.train.checkpoints.parts import Part
+from notebook_accel.train.checkpoints import serialization
+from notebook_accel.train.checkpoints import weights as weights_files
+from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
+from notebook_accel.train.checkpoints.parts import OPTIMIZER_NAME, Part, file_name, safe_part
 
 
-def parts(
-    state_dicts: Sequence[weights.State],
-    optimizer_states: Sequence[dict[str, Any]],
-    options: SaveOptions,
-) -> list[Part]:
+class Replicated(Layout):
+    """Unsharded weights and optimizer states, written by the ranks whose options say so."""
+
+    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
+        return [strategy.state_dict(model) for model in models]
+
+    def parts(
+        self,
+        strategy: LaidOut,
+        models: Sequence[nn.Module],
+        weights: Sequence[State],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> list[Part]:
+        return parts(weights, [strategy.optimizer_state(each) for each in optimizers], options)
+
+    def load(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        model_files, optimizer_files = find(folder, len(models), len(optimizers))
+        for model, path in zip(models, model_files, strict=True):
+            weights_files.fill(model, iter([weights_files.read(path)]), strict=options.strict, source=str(path))
+        for optimizer, path in zip(optimizers, optimizer_files, strict=True):
+            state = serialization.load(path, map_location=options.map_location, **options.load_kwargs)
+            fill_optimizer(optimizer, state, path)
+
+
+def parts(state_dicts: Sequence[State], optimizer_states: Sequence[dict[str, Any]], options: SaveOptions) -> list[Part]:
     """Unsharded weights and optimizer states, on the ranks whose options say that they write them."""
     if not options.writes:
         return []
@@ -37,26 +61,6 @@ def parts(
         safe_part(state, file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
         for index, state in enumerate(optimizer_states)
     ]
-
-
-def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions) -> None:
-    """Loads models and optimizers from a checkpoint of unsharded weights, on any number of ranks.
-
-    Args:
-        folder: The checkpoint.
-        models: The user's models, unwrapped.
-        optimizers: Torch's optimizers.
-        options: How to load.
-
-    Raises:
-        CheckpointError: The folder has no whole weights for them.
-    """
-    model_files, optimizer_files = find(folder, len(models), len(optimizers))
-    for model, path in zip(models, model_files, strict=True):
-        weights.fill(model, iter([weights.read(path)]), strict=options.strict, source=str(path))
-    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
-        state = serialization.load(path, map_location=options.map_location, **options.load_kwargs)
-        fill_optimizer(optimizer, state, path)
 
 
 def fill_optimizer(optimizer: Optimizer, state: dict[str, Any], source: Path) -> None:
@@ -92,14 +96,14 @@ def find(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[P
     return found, paths
 
 
-def _write_weights(name: str, safe_serialization: bool, state: weights.State, folder: Path) -> None:
-    weights.write(state, folder / name, safe_serialization)
+def _write_weights(name: str, safe_serialization: bool, state: State, folder: Path) -> None:
+    weights_files.write(state, folder / name, safe_serialization)
 
 
 def _weights_name(index: int, safe_serialization: bool) -> str:
     if safe_serialization:
-        return file_name(weights.SAFE_MODEL_NAME, index, ".safetensors")
-    return file_name(weights.MODEL_NAME, index, ".bin")
+        return file_name(weights_files.SAFE_MODEL_NAME, index, ".safetensors")
+    return file_name(weights_files.MODEL_NAME, index, ".bin")
 
 
 def _find_weights(folder: Path, index: int) -> Path:

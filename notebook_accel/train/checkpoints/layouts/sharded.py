@@ -2,6 +2,8 @@
 
 pytorch_model_fsdp_{i}/   the shards of model i, in the format of torch.distributed.checkpoint
 optimizer_{i}/            those of optimizer i
+
+Or rank 0 gathers and writes them in the format of one device, and each rank loads its part.
 """
 
 from __future__ import annotations
@@ -26,64 +28,98 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from notebook_accel.errors import CheckpointError
+from notebook_accel.errors import CheckpointError, ConfigurationError
+from notebook_accel.train.checkpoints import serialization
+from notebook_accel.train.checkpoints import weights as weights_files
+from notebook_accel.train.checkpoints.layouts import replicated
+from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
 from notebook_accel.train.checkpoints.layouts.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.parts import Part
-from notebook_accel.train.checkpoints.serialization import load as load_file
-from notebook_accel.train.checkpoints.serialization import write_safe
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors.shards import whole
 
 MODEL_FOLDER = "pytorch_model_fsdp_{index}"
 OPTIMIZER_FOLDER = "optimizer_{index}"
 BUFFERS_FILE = "buffers_{index}_rank{rank}.bin"
 
 
-def parts(models: Sequence[nn.Module], optimizers: Sequence[Optimizer], group: Any = None) -> list[Part]:
-    """This rank's parts; called on all ranks.
+class Sharded(Layout):
+    """Each rank writes its part."""
 
-    Args:
-        models: The models.
-        optimizers: Torch's optimizers.
-        group: The process group with which ranks agree on what each writes; `None` for all ranks' usual one.
+    writes_together = True
 
-    Raises:
-        CheckpointError: When they are written, if they cannot be.
-    """
-    found = []
-    for index, model in enumerate(models):
-        state = get_model_state_dict(model)
-        found.append(_shards({"model": state}, MODEL_FOLDER.format(index=index), group))
-        own = {name: each for name, each in state.items() if _is_own(each)}
-        if own:
-            name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
-            found.append(Part(own, functools.partial(_write_buffers, name, index)))
-    for index, optimizer in enumerate(optimizers):
-        states = {"optimizer": _optimizer_state(_owner(models, optimizer), optimizer)}
-        found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), group))
-    return found
+    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
+        return []
+
+    def parts(
+        self,
+        strategy: LaidOut,
+        models: Sequence[nn.Module],
+        weights: Sequence[State],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> list[Part]:
+        found = []
+        for index, model in enumerate(models):
+            state = get_model_state_dict(model)
+            found.append(_shards({"model": state}, MODEL_FOLDER.format(index=index), options.group))
+            own = {name: each for name, each in state.items() if _is_own(each)}
+            if own:
+                name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
+                found.append(Part(own, functools.partial(_write_buffers, name, index)))
+        for index, optimizer in enumerate(optimizers):
+            states = {"optimizer": _optimizer_state(_owner(models, optimizer), optimizer)}
+            found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), options.group))
+        return found
+
+    def load(
+        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+    ) -> None:
+        is_in_shards = (folder / MODEL_FOLDER.format(index=0)).is_dir()
+        (_load_shards if is_in_shards else _load_gathered)(folder, models, optimizers, options)
 
 
-def is_in_shards(folder: Path) -> bool:
-    """Whether a checkpoint contains sharded weights."""
-    return (folder / MODEL_FOLDER.format(index=0)).is_dir()
+class Gathered(Sharded):
+    """Rank 0 gathers and writes everything, in the format of one device."""
+
+    writes_together = False
+
+    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
+        return [strategy.state_dict(model) for model in models]
+
+    def parts(
+        self,
+        strategy: LaidOut,
+        models: Sequence[nn.Module],
+        weights: Sequence[State],
+        optimizers: Sequence[Optimizer],
+        options: SaveOptions,
+    ) -> list[Part]:
+        states = [_full_state(strategy.optimizer_state(each), keep=options.writes) for each in optimizers]
+        if options.writes and not PartialState().is_main_process:
+            raise ConfigurationError(
+                "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
+                "them on every machine: use SHARDED_STATE_DICT, or a folder that the machines share"
+            )
+        return replicated.parts(weights, states, options)
 
 
-def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], strict: bool = True) -> None:
-    """Loads models and optimizers whose `parts` were written on any number of ranks; called on all ranks.
-
-    Raises:
-        CheckpointError: The folder has no shards for them, or they cannot be read.
-    """
+def _load_shards(
+    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+) -> None:
     _refuse_missing(folder, len(models), len(optimizers))
     for index, model in enumerate(models):
         state: dict[str, Any] = {"model": get_model_state_dict(model)}
         _read(state, folder / MODEL_FOLDER.format(index=index))
         if len(list(folder.glob(BUFFERS_FILE.format(index=index, rank="*")))) == dist.get_world_size():
-            own = load_file(folder / BUFFERS_FILE.format(index=index, rank=dist.get_rank()), map_location="cpu")
+            own = serialization.load(
+                folder / BUFFERS_FILE.format(index=index, rank=dist.get_rank()), map_location="cpu"
+            )
             state["model"].update(own)
-        set_model_state_dict(model, state["model"], options=StateDictOptions(strict=strict))
+        set_model_state_dict(model, state["model"], options=StateDictOptions(strict=options.strict))
     for index, optimizer in enumerate(optimizers):
         owner = _owner(models, optimizer)
         state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
@@ -92,6 +128,36 @@ def load(folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimiz
         set_optimizer_state_dict(owner, optimizer, state["optimizer"])
         if planner.is_unused:
             optimizer.state.clear()
+
+
+def _load_gathered(
+    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
+) -> None:
+    model_files, optimizer_files = replicated.find(folder, len(models), len(optimizers))
+    for model, path in zip(models, model_files, strict=True):
+        how = StateDictOptions(full_state_dict=True, strict=options.strict)
+        try:
+            set_model_state_dict(model, weights_files.read(path), options=how)  # type: ignore[arg-type]
+        except RuntimeError as error:
+            raise CheckpointError(f"{path} has the weights of another model: {error}") from error
+    for optimizer, path in zip(optimizers, optimizer_files, strict=True):
+        state = serialization.load(path, map_location="cpu", **options.load_kwargs)
+        replicated.fill_optimizer(optimizer, {**state, "state": _cut(state["state"], optimizer)}, path)
+
+
+def _full_state(state: dict[str, Any], *, keep: bool) -> dict[str, Any]:
+    """An optimizer's full state, as on a single device, on the CPU; all ranks call it.
+
+    Args:
+        state: What this rank has of it.
+        keep: Whether this rank writes the state; other ranks get none of it, to save their memory.
+    """
+    states: dict[int, dict[str, Any]] = {}
+    for index, entries in state["state"].items():
+        found = {name: _whole(value) for name, value in entries.items()}
+        if keep:
+            states[index] = found
+    return {**state, "state": states}
 
 
 def _optimizer_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
@@ -134,7 +200,7 @@ def _write(state: dict[str, Any], folder: Path, group: Any) -> None:
 
 
 def _write_buffers(name: str, index: int, state: dict[str, Any], folder: Path) -> None:
-    write_safe(state, folder / name, f"the buffers of model {index}")
+    serialization.write_safe(state, folder / name, f"the buffers of model {index}")
 
 
 def _read(state: dict[str, Any], folder: Path, planner: SafePlanner | None = None) -> None:
@@ -180,3 +246,26 @@ def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
             else "it was saved with fewer models or optimizers, or is not a checkpoint."
         )
     )
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, DTensor):
+        # Offloaded shards are on the CPU, but nccl exchanges only tensors on GPUs.
+        value = whole(value.to(value.device_mesh.device_type))
+    return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def _cut(state: dict[int, dict[str, Any]], optimizer: Optimizer) -> dict[int, dict[str, Any]]:
+    """This rank's shard of each parameter's state; counters and the like are not sharded."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def part(value: Any, parameter: torch.Tensor) -> Any:
+        if not isinstance(parameter, DTensor) or getattr(value, "shape", None) != parameter.shape:
+            return value
+        moved = value.to(parameter.device)
+        return distribute_tensor(moved, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+    return {
+        index: {name: part(value, parameters[index]) for name, value in entries.items()}
+        for index, entries in state.items()
+    }
