@@ -12,8 +12,10 @@ from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
 T = TypeVar("T")
-Gather = Callable[[str, "str | None"], "list[str | None]"]
-"""Sends a text, or `None`, to all ranks, under the name of a step; returns that of each rank."""
+Gather = Callable[[str, str], list[str]]
+"""Sends a text to all ranks, under the name of a step; returns that of each rank."""
+_FAILED = "\0"
+"""The first character of what a rank sends whose action has failed."""
 _LONG_WAIT_S = 20.0
 
 _log = get_logger(__name__)
@@ -31,7 +33,7 @@ class AllRanks:
         state = PartialState()  # another thread may not see it later, when the run is over
         self.is_first = state.is_main_process
         """Whether this is rank 0."""
-        self._is_first_on_node = state.is_local_main_process
+        self.is_first_on_node = state.is_local_main_process
 
     def run(self, task: str, action: Callable[[], T]) -> T:
         """Runs an action on every rank, and waits until all have done so.
@@ -39,19 +41,7 @@ class AllRanks:
         Raises:
             CheckpointError: It failed on another rank; if it failed on this one, its own exception is raised.
         """
-        error: Exception | None = None
-        result: Any = None
-        try:
-            result = action()
-        except Exception as raised:
-            error = raised
-        texts = self._gather(task, None if error is None else f"{type(error).__name__}: {error}")
-        failed = next((rank for rank, text in enumerate(texts) if text is not None), None)
-        if error is not None:
-            raise error
-        if failed is not None:
-            raise CheckpointError(f"rank {failed} could not {task}: {texts[failed]}")
-        return result  # type: ignore[no-any-return]
+        return self._together(task, action, lambda result: "")[0]
 
     def collect(self, task: str, action: Callable[[], str]) -> list[str]:
         """Runs an action on every rank, and returns the result of each.
@@ -59,8 +49,24 @@ class AllRanks:
         Raises:
             CheckpointError: It failed on another rank; if it failed on this one, its own exception is raised.
         """
-        result = self.run(task, action)
-        return [text or "" for text in self._gather(task, result)]
+        return self._together(task, action, lambda result: result)[1]
+
+    def _together(self, task: str, action: Callable[[], T], told: Callable[[T], str]) -> tuple[T, list[str]]:
+        """Runs an action on every rank; returns its result, and what each rank tells of its own."""
+        error: Exception | None = None
+        result: Any = None
+        try:
+            result = action()
+        except Exception as raised:
+            error = raised
+        own = _FAILED + f"{type(error).__name__}: {error}" if error is not None else told(result)
+        texts = self._gather(task, own)
+        if error is not None:
+            raise error
+        failed = next((rank for rank, text in enumerate(texts) if text.startswith(_FAILED)), None)
+        if failed is not None:
+            raise CheckpointError(f"rank {failed} could not {task}: {texts[failed].removeprefix(_FAILED)}")
+        return result, texts
 
     def run_on_first(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0; the others wait."""
@@ -68,13 +74,13 @@ class AllRanks:
 
     def run_on_each_disk(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
-        others = self._is_first_on_node and not self.is_first
-        self.run(task, lambda: action() if self.is_first else None)
+        others = self.is_first_on_node and not self.is_first
+        self.run_on_first(task, action)
         self.run(task, lambda: action() if others else None)
 
     def run_on_each_node(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on the first rank of each node."""
-        self.run(task, lambda: action() if self._is_first_on_node else None)
+        self.run(task, lambda: action() if self.is_first_on_node else None)
 
 
 @contextmanager
@@ -100,7 +106,7 @@ def long_wait_noticed(message: str, after_s: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _gather(task: str, text: str | None) -> list[str | None]:
+def _gather(task: str, text: str) -> list[str]:
     state = PartialState()
     if not state.use_distributed:
         return [text]

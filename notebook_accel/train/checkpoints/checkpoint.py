@@ -227,14 +227,22 @@ class Checkpoints:
 
     def _write(self, contents: Contents, safe_serialization: bool, folder: Path, save: str = "") -> None:
         weights = contents.weights()
-        for hook in list(self._save_hooks.values()):
-            hook(contents.models, weights, str(folder))
+
+        def run_hooks() -> None:
+            for hook in list(self._save_hooks.values()):
+                hook(contents.models, weights, str(folder))
+
+        _hooks_step(contents, "run the save hooks", run_hooks)
         contents.write(folder, weights, SaveOptions(safe_serialization, self.writes, save=save))
 
     def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
         models = list(contents.models)
-        for hook in list(self._load_hooks.values()):
-            hook(models, str(folder))
+
+        def run_hooks() -> None:
+            for hook in list(self._load_hooks.values()):
+                hook(models, str(folder))
+
+        _hooks_step(contents, "run the load hooks", run_hooks)
         return contents.read(folder, models, options)
 
     def _folder(self) -> Path:
@@ -291,8 +299,14 @@ def save_folder(
         keep: How many numbered checkpoints there may be then; `None`: any number.
         seal: Called on each disk once all files are written. With it, only checkpoints with a seal count.
     """
-    staged = ranks.run("prepare the folder", lambda: StagedFolder(target))
-    ranks.run_on_each_node("prepare the folder", staged.begin)
+
+    def prepare() -> StagedFolder:
+        staged = StagedFolder(target)
+        if ranks.is_first_on_node:
+            staged.begin()
+        return staged
+
+    staged = ranks.run("prepare the folder", prepare)
 
     def write_here() -> None:
         staged.path.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
@@ -314,7 +328,15 @@ def save_folder(
     ranks.run_on_each_disk("finish the checkpoint", commit)
 
 
-def _gather_here(_: str, text: str | None) -> list[str | None]:
+def _hooks_step(contents: Contents, task: str, run: Callable[[], None]) -> None:
+    """Runs hooks of the user; where ranks communicate afterwards, none waits there for one whose hook has failed."""
+    if contents.strategy.gathers_weights:
+        AllRanks().run(task, run)
+    else:
+        run()
+
+
+def _gather_here(_: str, text: str) -> list[str]:
     """What rank 0 gathers when it saves without the others."""
     return [text]
 

@@ -161,8 +161,8 @@ class Contents:
             return
         if saved.missing or saved.ranks != state.num_processes:
             _log.warning(
-                "%s was saved by %d ranks in the middle of an accumulation; its gradients are dropped on %d ranks.",
-                folder, saved.ranks - len(saved.missing), state.num_processes,
+                "%s was saved by %s in the middle of an accumulation; its gradients are dropped on %s.",
+                folder, _ranks(saved.ranks - len(saved.missing)), _ranks(state.num_processes),
             )  # fmt: skip
             return
         for index, model in enumerate(self.models):
@@ -199,6 +199,10 @@ def random_states_name(rank: int | str) -> str:
 def read_random_states(folder: Path) -> int:
     """Sets this rank's random generators to their states in a checkpoint; returns the step."""
     return SavedParts(folder).restore_generators()
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 class SavedParts:

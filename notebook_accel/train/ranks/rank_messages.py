@@ -123,11 +123,11 @@ class GatheredTexts:
         self._messages = messages
         self._changed = threading.Condition()
         self._number = 0
-        self._texts: defaultdict[int, dict[int, str | None]] = defaultdict(dict)
+        self._texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
         """By the number of the exchange, and by rank."""
         messages.on(_TOPIC, self._receive)
 
-    def gather(self, task: str, text: str | None) -> list[str | None]:
+    def gather(self, task: str, text: str) -> list[str]:
         """Waits for the text of each rank.
 
         Raises:
@@ -153,7 +153,7 @@ class GatheredTexts:
             self._changed.notify_all()
 
 
-def alone(task: str, text: str | None) -> list[str | None]:
+def alone(task: str, text: str) -> list[str]:
     """The same for a single rank."""
     del task
     return [text]

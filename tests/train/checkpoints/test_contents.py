@@ -112,7 +112,7 @@ def test_gradients_of_an_unfinished_accumulation_come_back_on_each_rank(
 def test_gradients_are_dropped_where_the_ranks_are_others(saved: Cases, folder: str, ranks: Ranks) -> None:
     assert saved[False]
     [(warnings, gradient)] = ranks(in_the_middle, f"{folder}-False", False, False, size=1)
-    assert "its gradients are dropped on 1 ranks" in warnings[0]
+    assert "its gradients are dropped on 1 rank." in warnings[0]
     assert gradient is None
 
 

@@ -186,3 +186,33 @@ def test_a_value_that_would_run_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="objects that could run code"):
         SafePlanner().load_bytes(None, value)  # type: ignore[arg-type]
     assert not (tmp_path / "mark").exists()
+
+
+def with_failing_hooks(folder: str) -> list[str]:
+    """What this rank reads of hooks that fail on rank 1 only."""
+    accelerator = fsdp()
+    accelerator.prepare(net())
+
+    def fail(*_: Any) -> None:
+        if accelerator.process_index == 1:
+            raise ValueError("no")
+
+    accelerator.save_state(folder)
+    accelerator.register_save_state_pre_hook(fail)
+    accelerator.register_load_state_pre_hook(fail)
+    found = []
+    for call in (accelerator.save_state, accelerator.load_state):
+        try:
+            call(folder)
+        except (CheckpointError, ValueError) as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return found
+
+
+def test_a_hook_that_fails_on_one_rank_fails_on_all(ranks: Ranks, tmp_path: Path) -> None:
+    first, second = ranks(with_failing_hooks, str(tmp_path / "run"))
+    assert first == [
+        "CheckpointError: rank 1 could not run the save hooks: ValueError: no",
+        "CheckpointError: rank 1 could not run the load hooks: ValueError: no",
+    ]
+    assert second == ["ValueError: no", "ValueError: no"]
