@@ -175,7 +175,7 @@ def test_files_that_the_text_names_are_there() -> None:
 
 def test_what_looks_at_a_clock_stands_where_it_is_run_by_itself() -> None:
     marked = [path for path in TESTS.rglob("test_*.py") if re.search(r"mark\.clock\b", path.read_text())]
-    assert {path.parent for path in marked} <= {TESTS / "kernel", TESTS / "train" / "anatomy"}
+    assert {path.parent for path in marked} <= {TESTS / "kernel", TESTS / "train" / "step_timing"}
 
 
 def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:

@@ -10,7 +10,7 @@ A folder imports only from those below it; each folder's `__init__` says where t
     checkpoints/   saving a run and resuming it
     trackers/      experiment trackers: TensorBoard, Weights & Biases, MLflow, and others
     ranks/         this process as a rank: its environment, device and process group, and the collectives
-    anatomy/       measures the parts of a training step, and what slows it down
+    step_timing.py measures the parts of a training step, and what slows it down
     models/        preparing models: precision, compilation, checks
     options/       enums and dataclasses that users pass to `Accelerator(...)`
     tensors/       nested batches as trees, tensors as bytes

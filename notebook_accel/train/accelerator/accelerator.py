@@ -12,10 +12,9 @@ from torch.utils.data import DataLoader
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import data
+from notebook_accel.train import data, step_timing
 from notebook_accel.train.accelerator.saving import Saving
 from notebook_accel.train.accelerator.training_step import Stepping
-from notebook_accel.train.anatomy import measured, step_clock
 from notebook_accel.train.models import batch_size, compiling, precision, prepare_checks
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
@@ -212,8 +211,8 @@ class Accelerator(Stepping, Saving):
             finished.__dict__["_is_accelerate_prepared"] = True  # other libraries read it
             self._models.append(finished)
             self._watch.add(finished)
-            if step_clock.current() is not None:
-                measured.watch_forward(finished)
+            if step_timing.current() is not None:
+                step_timing.watch_forward(finished)
             if self._first_backward is not None:
                 self._first_backward.add(finished)
             known[index] = finished

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train import step_timing
 from notebook_accel.train.accelerator import argument_advice, arguments
-from notebook_accel.train.anatomy import clocks
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options import unavailable
@@ -136,7 +136,7 @@ class AcceleratorBase(RankAware):
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         self._watch = DeviceWatch()
-        if (clock := clocks.of_this_rank(self.device)) is not None:
+        if (clock := step_timing.of_this_rank(self.device)) is not None:
             self.gradient_state.observers.begin_with(clock)
         self._first_backward = FirstBackward(self.strategy) if self.use_distributed else None
         """`None` after the second backward pass, and on a single rank."""

@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.anatomy import measured, step_clock
+from notebook_accel.train import step_timing
 from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
 from notebook_accel.train.data.cursor import Cursor, Resumed, read
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
@@ -134,8 +134,8 @@ class PreparedLoader(DataLoader[Any]):
         active = self._active
         assert active is not None
         transfer = device_transfer.transfer_for(current, self.device, self.non_blocking)
-        if transfer is not None and (clock := step_clock.current()) is not None:
-            transfer = measured.MeasuredTransfer(transfer, clock)
+        if transfer is not None and (clock := step_timing.current()) is not None:
+            transfer = step_timing.MeasuredTransfer(transfer, clock)
         if transfer is None:
             for upcoming in batches:
                 yield active.deliver(current)

@@ -22,7 +22,7 @@ from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
-from notebook_accel.train.anatomy.step_clock import StepClock
+from notebook_accel.train.step_timing import StepClock
 
 _INTERVAL = 0.1
 """Seconds between two reports of a loader."""

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.anatomy import unused_parameters
+from notebook_accel.train import step_timing
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.enums import DDPCommunicationHookType as Hook
 from notebook_accel.train.options.enums import DistributedType
@@ -67,7 +67,7 @@ class DataParallel(Strategy):
         )
         _compress(wrapped, self.settings.ddp)
         if self.settings.ddp.find_unused_parameters:
-            unused_parameters.watch(wrapped)
+            step_timing.watch_unused_search(wrapped)
         return wrapped
 
     def is_prepared(self, model: nn.Module) -> bool:

@@ -1,27 +1,33 @@
-"""The clock of a rank's training steps: adds up, without a lock or an allocation, how long each part takes.
+"""What each training step of a rank spends its time on, measured while it runs, without a lock or an allocation.
 
-At any moment the rank is in one part. Code that enters another one calls `enter`, so the parts never overlap and always
-add up to the whole; what no part claims is the rest. A step ends with `step` of its optimizer.
+At any moment the rank is in one part of a step. Code that enters another one calls `enter`, so the parts never overlap
+and always add up to the whole; what no part claims is the rest. A step ends with `step` of its optimizer. The clock is
+an observer of steps; forward passes, and copies of batches to the device, which observers do not hear of, are marked by
+`MeasuredCall` and `MeasuredTransfer`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import time
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from notebook_accel import events, rank_local
 from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.events.emit import STEP_TIMES
-from notebook_accel.train.anatomy import unused_parameters
+from notebook_accel.train.models.compiling import CallInPlace
 
 PARTS = ("rest", "data", "copy", "forward", "backward", "sync", "optimizer")
 """The parts of a step; what follows are their indices."""
@@ -203,7 +209,7 @@ class StepClock:
             core_wait=max(0.0, _waited_for_core() - self._core_wait),
             lines=[line for part in _NAMED if (line := _hottest(part, samples)) is not None],
             unpickling=self._unpickling / waiting if waiting >= _LEAST_SAMPLES else 0.0,
-            unused_search=unused_parameters.searched_in_vain(),
+            unused_search=_searched_in_vain(),
             swapped_pages=_pages_from_swap(self._first_fault),
         )
 
@@ -270,3 +276,185 @@ def _waited_for_core() -> float:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+_EVERY = 8
+"""One of this many steps is measured, since recording its events takes some 20 µs."""
+_FIRST = 16
+"""This many steps at the beginning are all measured."""
+_MOST_UNREAD = 32
+"""Steps whose events the device has not passed yet; of more, the oldest are dropped."""
+
+Mark = tuple[int, Any]
+"""A part that ended, and the event at its end."""
+
+
+class DeviceClock(StepClock):
+    """Measures with events on the current stream of a CUDA device, read once the device has passed them.
+
+    Python only queues work for the device, so the CPU's clock would show where it waits rather than what the device
+    does. Between two events lies what the device did, and for how long it had nothing to do, while Python was in that
+    part. It never waits for an event.
+
+    Args:
+        device: The CUDA device.
+    """
+
+    device = "cuda"
+
+    def __init__(self, device: torch.device) -> None:
+        self._on = device
+        super().__init__()
+
+    def restart(self) -> None:
+        super().restart()
+        self._marks: list[Mark] | None = None
+        """The marks of the step that is measured; `None` in one that is not."""
+        self._unread: deque[tuple[list[Mark], int, int, int]] = deque()
+        self._spare: list[Any] = []
+        self._measured = self._rows_read = self._backwards_read = self._syncs_read = 0
+
+    def enter(self, part: int) -> None:
+        if self._marks is not None:
+            self._marks.append((self.part, self._recorded()))
+        self.part = part
+
+    def skip(self) -> None:
+        if self._marks is not None:
+            self._spare += [event for _, event in self._marks]
+            self._marks = [(REST, self._recorded())]
+
+    def _now(self) -> int:
+        return time.perf_counter_ns()
+
+    def _recorded(self) -> Any:
+        event = self._spare.pop() if self._spare else self._new_event()
+        event.record(torch.cuda.current_stream(self._on))
+        return event
+
+    def _new_event(self) -> Any:
+        return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._marks = [(REST, self._recorded())]
+
+    def _complete(self) -> None:
+        if self._marks is not None:
+            self._unread.append((self._marks, self.rows, self.backwards, self.syncs))
+            if len(self._unread) > _MOST_UNREAD:
+                self._spare += [event for _, event in self._unread.popleft()[0]]
+        self.rows = self.backwards = self.syncs = 0
+        self._read()
+        is_next = self._steps < _FIRST or self._steps % _EVERY == 0
+        self._marks = [(REST, self._recorded())] if is_next else None
+
+    def _read(self) -> None:
+        """Adds up the steps that the device has finished."""
+        while self._unread and self._unread[0][0][-1][1].query():
+            marks, rows, backwards, syncs = self._unread.popleft()
+            for (_, start), (part, end) in itertools.pairwise(marks):
+                self._sums[part] += int(start.elapsed_time(end) * 1e6)
+            self._spare += [event for _, event in marks]
+            self._measured += 1
+            self._rows_read += rows
+            self._backwards_read += backwards
+            self._syncs_read += syncs
+        if self._measured:
+            self._done = (
+                self._steps,
+                self._measured,
+                self._rows_read,
+                self._backwards_read,
+                self._syncs_read,
+                *self._sums,
+            )
+
+
+CLOCKS: dict[str, Callable[[torch.device], StepClock]] = {"cpu": lambda device: StepClock(), "cuda": DeviceClock}
+"""By the type of the device. On others, only a wait would show what a part takes, so nothing is measured there."""
+
+
+def of_this_rank(device: torch.device) -> StepClock | None:
+    """The clock of this rank; `None` outside a launch, and on devices that have none.
+
+    Args:
+        device: The rank's device.
+    """
+    if not events.has_sink() or device.type not in CLOCKS:
+        return None
+    found = current()
+    if found is None or found.device != device.type:
+        found = rank_local.space()[STEP_TIMES] = CLOCKS[device.type](device)
+    return found
+
+
+class MeasuredTransfer:
+    """A transfer of batches to the device, whose time is that of copies.
+
+    Args:
+        transfer: What moves the batches.
+        clock: The rank's clock.
+    """
+
+    def __init__(self, transfer: Any, clock: StepClock) -> None:
+        self._transfer = transfer
+        self._enter = clock.enter
+
+    def load(self, batch: Any) -> Any:
+        self._enter(COPY)
+        loaded = self._transfer.load(batch)
+        self._enter(DATA)
+        return loaded
+
+    def deliver(self, batch: Any) -> Any:
+        self._enter(COPY)
+        delivered = self._transfer.deliver(batch)
+        self._enter(DATA)
+        return delivered
+
+
+def watch_forward(model: nn.Module) -> None:
+    """Measures the forward passes of a prepared model.
+
+    Hooks would make each pass some 10 µs slower. What `Module.compile` sets instead is called in place of `forward` and
+    all hooks, belongs to no state, and is left out where a module is pickled.
+    """
+    if not isinstance(model._compiled_call_impl, MeasuredCall):
+        model.__dict__["_compiled_call_impl"] = MeasuredCall(model)
+
+
+class MeasuredCall(CallInPlace):
+    """Calls a model and measures its forward pass; can be pickled, since DDP pickles it too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call = self.given or self.module._call_impl
+        clock = current()
+        # A model within another is part of that one's pass, and an evaluation isn't part of a training step.
+        if clock is None or clock.part == FORWARD or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return call(*args, **kwargs)
+        clock.enter(FORWARD)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            clock.enter(REST)
+
+
+_MODELS = f"{__name__}.models"
+
+
+def watch_unused_search(model: DistributedDataParallel) -> None:
+    """Remembers a model that DDP searches, because `find_unused_parameters` is set."""
+    rank_local.space().setdefault(_MODELS, weakref.WeakSet()).add(model)
+
+
+def _searched_in_vain() -> bool:
+    """Whether a model is searched, and no parameter of it was unused in the passes that DDP has logged so far."""
+    models = rank_local.space().get(_MODELS, ())
+    return any(_has_no_unused(model) for model in [*models])
+
+
+def _has_no_unused(model: DistributedDataParallel) -> bool:
+    # DDP logs some of the passes, the first ones among them; before that, there is no entry.
+    logged: dict[str, Any] = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]
+    return logged.get("unused_parameter_size") == 0

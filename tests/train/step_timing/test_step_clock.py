@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from notebook_accel import Accelerator, events, rank_local
 from notebook_accel.events import Event, StepTimes
 from notebook_accel.events.emit import STEP_TIMES
-from notebook_accel.train.anatomy.step_clock import PARTS
+from notebook_accel.train.step_timing import PARTS
 
 STEPS = 12
 
