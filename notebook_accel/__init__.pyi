@@ -130,12 +130,12 @@ from notebook_accel.train.steps.optimizer import (
 from notebook_accel.train.steps.scheduler import (
     AcceleratedScheduler,
 )
-from notebook_accel.train.tensors.rows import (
-    concatenate,
-)
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     find_batch_size,
     send_to_device,
+)
+from notebook_accel.train.tensors.rows import (
+    concatenate,
 )
 from notebook_accel.train.trackers import (
     GeneralTracker,

@@ -88,7 +88,7 @@ from notebook_accel.train.steps.profiling import (
 from notebook_accel.train.steps.scheduler import (
     AcceleratedScheduler,
 )
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     recursively_apply,
 )
 from notebook_accel.train.trackers import (

@@ -30,15 +30,15 @@ from notebook_accel.train.ranks.seeds import (
 from notebook_accel.train.ranks.state import (
     PartialState,
 )
-from notebook_accel.train.tensors.rows import (
-    concatenate,
-    slice_tensors,
-)
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     find_batch_size,
     get_data_structure,
     initialize_tensors,
     send_to_device,
+)
+from notebook_accel.train.tensors.rows import (
+    concatenate,
+    slice_tensors,
 )
 
 __all__ = [

@@ -116,8 +116,8 @@ TABLE = (
     Row("train.steps.profiling", "utils.constants", "", "PROFILE_PATTERN_NAME"),
     Row("train.steps.scheduler", "scheduler", "AcceleratedScheduler"),
     Row("train.tensors.rows", "utils.operations", "concatenate", "slice_tensors"),
-    Row("train.tensors.tree", "utils.dataclasses", "", "TensorInformation"),
-    Row("train.tensors.tree", "utils.operations", "find_batch_size send_to_device",
+    Row("train.tensors.pytree", "utils.dataclasses", "", "TensorInformation"),
+    Row("train.tensors.pytree", "utils.operations", "find_batch_size send_to_device",
         """find_device get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple
         is_tensor_information is_torch_tensor listify recursively_apply"""),
     Row("train.trackers", "tracking", "GeneralTracker on_main_process",

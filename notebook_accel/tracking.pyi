@@ -6,7 +6,7 @@ from notebook_accel.train.options.enums import (
 from notebook_accel.train.ranks.state import (
     PartialState,
 )
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     listify,
 )
 from notebook_accel.train.trackers import (

@@ -14,7 +14,7 @@ from notebook_accel.cli.exit_codes import DAMAGED
 from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.errors import CheckpointError, did_you_mean
 from notebook_accel.launch.job.text import duration, size
-from notebook_accel.train.checkpoints import maintenance, seal
+from notebook_accel.train.checkpoints import maintenance, manifest
 from notebook_accel.train.checkpoints.maintenance import Listed
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath, parse
 
@@ -121,7 +121,7 @@ def convert(folder: AnyPath, output: Path, max_shard_size: str, as_json: bool) -
     sealed = maintenance.find(folder)
     checkpoint = maintenance.newest_whole(folder) if sealed else folder
     if sealed == [folder]:
-        seal.verify(folder)
+        manifest.verify(folder)
     if isinstance(checkpoint, RemotePath):
         with tempfile.TemporaryDirectory() as copy:
             checkpoint.download_all(Path(copy))

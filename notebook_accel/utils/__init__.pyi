@@ -220,11 +220,7 @@ from notebook_accel.train.ranks.state import (
 from notebook_accel.train.steps.profiling import (
     PROFILE_PATTERN_NAME,
 )
-from notebook_accel.train.tensors.rows import (
-    concatenate,
-    slice_tensors,
-)
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     TensorInformation,
     find_batch_size,
     find_device,
@@ -238,6 +234,10 @@ from notebook_accel.train.tensors.tree import (
     listify,
     recursively_apply,
     send_to_device,
+)
+from notebook_accel.train.tensors.rows import (
+    concatenate,
+    slice_tensors,
 )
 
 __all__ = [

@@ -40,7 +40,7 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
     TorchTensorParallelPlugin,
 )
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     TensorInformation,
 )
 

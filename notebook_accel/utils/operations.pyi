@@ -24,11 +24,7 @@ from notebook_accel.train.ranks.collectives import (
 from notebook_accel.train.ranks.state import (
     PartialState,
 )
-from notebook_accel.train.tensors.rows import (
-    concatenate,
-    slice_tensors,
-)
-from notebook_accel.train.tensors.tree import (
+from notebook_accel.train.tensors.pytree import (
     TensorInformation,
     find_batch_size,
     find_device,
@@ -42,6 +38,10 @@ from notebook_accel.train.tensors.tree import (
     listify,
     recursively_apply,
     send_to_device,
+)
+from notebook_accel.train.tensors.rows import (
+    concatenate,
+    slice_tensors,
 )
 
 __all__ = [

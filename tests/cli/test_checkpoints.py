@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from notebook_accel import debug_launcher
 from notebook_accel.cli.main import main
 from notebook_accel.errors import NotebookAccelError
-from notebook_accel.train.checkpoints import seal
+from notebook_accel.train.checkpoints import manifest
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.remote_path import RemotePath
-from notebook_accel.train.checkpoints.seal import Place
 from tests.cli.test_others import save_shards
 from tests.train.checkpoints import object_store
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         path = run / f"checkpoint_{step}"
         path.mkdir(parents=True)
         save_file({"weight": torch.full((3,), float(step))}, path / "model.safetensors")
-        seal.write(path, Place(epoch=step // 10, step=step, ranks=2))
+        manifest.write(path, Place(epoch=step // 10, step=step, ranks=2))
     (run / "checkpoint_1").mkdir()
     (run / "checkpoint_1" / "model.safetensors").touch()
     return run
@@ -79,14 +79,14 @@ def test_checkpoints_are_listed_by_step(folder: Path) -> None:
 
 def test_a_list_names_what_is_seen_to_be_damaged_without_reading_files(folder: Path) -> None:
     damage(folder / "checkpoint_9", size=True)
-    (folder / "checkpoint_10" / seal.NAME).write_text("{")
+    (folder / "checkpoint_10" / manifest.NAME).write_text("{")
     first, second, third = run_json(folder)
     assert not first["valid"]
     assert "has changed since it was saved" in first["problem"]
     assert (second["step"], second["valid"]) == (None, False)
     assert (third["step"], third["epoch"], third["ranks"], third["valid"]) == (100, 10, 2, True)
     assert third["bytes"] == sum(path.stat().st_size for path in (folder / "checkpoint_100").iterdir())
-    assert third["saved"] == (folder / "checkpoint_100" / seal.NAME).stat().st_mtime
+    assert third["saved"] == (folder / "checkpoint_100" / manifest.NAME).stat().st_mtime
 
 
 def test_an_empty_folder_has_none_and_a_missing_one_is_an_error(tmp_path: Path) -> None:

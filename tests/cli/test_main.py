@@ -15,8 +15,8 @@ from notebook_accel import __version__
 from notebook_accel.cli import main as command_line
 from notebook_accel.cli.main import COMMANDS, main
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import seal
-from notebook_accel.train.checkpoints.seal import Place
+from notebook_accel.train.checkpoints import manifest
+from notebook_accel.train.checkpoints.manifest import Place
 
 PROGRAM = Path(sys.executable).parent / "notebook-accel"
 
@@ -122,9 +122,9 @@ def test_a_number_that_is_too_small_is_told_like_one_that_is_none() -> None:
 def test_a_damaged_checkpoint_is_an_exit_code_of_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seal.write(tmp_path, Place(epoch=0, step=1, ranks=1))
+    manifest.write(tmp_path, Place(epoch=0, step=1, ranks=1))
     for content, code in (("", 0), ("{}", 1)):
-        (tmp_path / seal.NAME).write_text(content or (tmp_path / seal.NAME).read_text())
+        (tmp_path / manifest.NAME).write_text(content or (tmp_path / manifest.NAME).read_text())
         monkeypatch.setattr(sys, "argv", ["notebook-accel", "checkpoints", "verify", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
             command_line.run(None)

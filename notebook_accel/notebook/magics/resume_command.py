@@ -16,7 +16,7 @@ from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics.job_commands import running_job
-from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints import folders, manifest
 from notebook_accel.train.checkpoints.remote_path import parse
 
 if TYPE_CHECKING:
@@ -102,11 +102,11 @@ def _refuse_changes(saved: SavedLaunch) -> None:
 
 
 def _where(saved: SavedLaunch) -> str:
-    """Where training continues, by the newest seal. The ranks compare the checksums of the files."""
+    """Where training continues, by the newest manifest. The ranks compare the checksums of the files."""
     folder = parse(saved.checkpoint_dir)
     for _, path in reversed(folders.numbered(folder)):
         try:
-            place = seal.place(path)
+            place = manifest.place(path)
         except CheckpointError:
             continue
         return f"continues from {path}, in epoch {place.epoch}, after {place.step} steps"

@@ -38,9 +38,9 @@ from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.checkpoints.layouts.layout import SaveOptions
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote_path import AnyPath
-from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.ranks import random_states, rank_messages

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, NotebookAccelError
-from notebook_accel.train.checkpoints import background, seal
+from notebook_accel.train.checkpoints import background, manifest
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import LOADER_NAME, Contents, read_random_states
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import file_name
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
-from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.checkpoints.serialization import load as load_file
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.ranks import random_states
@@ -48,7 +48,7 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
         CheckpointError: It doesn't fit these objects.
     """
     local = background.local_copy(found)
-    place = seal.place(local)
+    place = manifest.place(local)
     try:
         step = checkpoints.load(contents, local)
     except NotebookAccelError:

@@ -6,7 +6,7 @@ files so that they can't run code. `all_ranks.py` takes steps that fail on all r
 `participants.py` lets rank 0 save without waiting where each rank has all weights.
 
 The loop over `Accelerator.epochs` saves while the training continues: ranks copy their parts (`parts.py`), a thread
-writes them (`background.py`), and a file with their checksums seals them (`seal.py`). No other training may save to
+writes them (`background.py`), and then a file with their checksums (`manifest.py`). No other training may save to
 their folder while this one trains (`folder_lock.py`). Those of remote folders (`remote_path.py`) are uploaded and
 downloaded (`transfer.py`). `maintenance.py` lists and removes them, and `layouts/merging.py` makes weights of them.
 """

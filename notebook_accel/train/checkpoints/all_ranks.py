@@ -111,4 +111,4 @@ def _gather(task: str, text: str) -> list[str]:
     if not state.use_distributed:
         return [text]
     state.compare_calls(task)
-    return state.exchange.all_gather_objects(text)
+    return state.communicator.all_gather_objects(text)

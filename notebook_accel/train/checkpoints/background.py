@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
-from notebook_accel.train.checkpoints import folder_lock, folders, seal, transfer
+from notebook_accel.train.checkpoints import folder_lock, folders, manifest, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import save_folder
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
-from notebook_accel.train.checkpoints.seal import Place
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.state import PartialState
 
@@ -96,7 +96,7 @@ class BackgroundSaver:
             if isinstance(target, RemotePath):
                 transfer.save(self._ranks, target, write, self._keep, place)
             else:
-                save_folder(self._ranks, target, write, self._keep, lambda folder: seal.write(folder, place))
+                save_folder(self._ranks, target, write, self._keep, lambda folder: manifest.write(folder, place))
         except Exception as error:
             last = "there is none yet" if self.newest is None else f"the last one is {self.newest}"
             report(
@@ -190,9 +190,9 @@ def newest(folder: AnyPath) -> AnyPath | None:
     ranks = AllRanks()
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
     here = [path.name for _, path in folders.numbered(folder)]
-    found = state.exchange.all_gather_objects(here) if state.use_distributed else [here]
+    found = state.communicator.all_gather_objects(here) if state.use_distributed else [here]
     common = reversed([folder / each for each in here if all(each in names for names in found)])
-    return _first_intact(ranks, folder, common, seal.verify)
+    return _first_intact(ranks, folder, common, manifest.verify)
 
 
 def _newest_remote(folder: RemotePath) -> RemotePath | None:
@@ -200,15 +200,15 @@ def _newest_remote(folder: RemotePath) -> RemotePath | None:
     state = PartialState()
     ranks = AllRanks()
     ranks.run_on_each_node("remove old copies", lambda: transfer.remove_copies(folder))
-    here = ranks.run(f"list {folder}", lambda: transfer.sealed(folder) if state.is_main_process else [])
-    names = state.exchange.all_gather_objects(here)[0] if state.use_distributed else here
+    here = ranks.run(f"list {folder}", lambda: transfer.automatic(folder) if state.is_main_process else [])
+    names = state.communicator.all_gather_objects(here)[0] if state.use_distributed else here
 
     def downloaded() -> Iterator[RemotePath]:
         for path in reversed([folder / each for each in names]):
             ranks.run_on_each_node(f"download {path}", functools.partial(transfer.fetch, path))
             yield path
 
-    return _first_intact(ranks, folder, downloaded(), lambda path: seal.verify(transfer.copy_of(path)))
+    return _first_intact(ranks, folder, downloaded(), lambda path: manifest.verify(transfer.copy_of(path)))
 
 
 def _first_intact(ranks: AllRanks, folder: AnyPath, paths: Iterable[P], verify: Callable[[P], None]) -> P | None:

@@ -288,7 +288,7 @@ def save_folder(
     target: Path,
     write: Callable[[Path], None],
     keep: int | None = None,
-    seal: Callable[[Path], None] | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> None:
     """Writes a checkpoint's folder atomically; called on all ranks.
 
@@ -297,7 +297,7 @@ def save_folder(
         target: The folder.
         write: Writes this rank's files to the folder that it is given.
         keep: How many numbered checkpoints there may be then; `None`: any number.
-        seal: Called on each disk once all files are written. With it, only checkpoints with a seal count.
+        finish: Writes the manifest, on each disk, once all files are written. With it, only checkpoints with one count.
     """
 
     def prepare() -> StagedFolder:
@@ -314,11 +314,11 @@ def save_folder(
 
     def commit() -> None:
         if staged.path.exists():  # on a shared disk, another node may have committed it
-            if seal is not None:
-                seal(staged.path)
+            if finish is not None:
+                finish(staged.path)
             staged.commit()
         if keep is not None:
-            folders.remove_oldest(staged.target.parent, keep, staged.target, only_sealed=seal is not None)
+            folders.remove_oldest(staged.target.parent, keep, staged.target, only_automatic=finish is not None)
 
     try:
         ranks.run("write the checkpoint", write_here)

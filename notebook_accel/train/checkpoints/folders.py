@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.checkpoints import seal
+from notebook_accel.train.checkpoints import manifest
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
@@ -141,22 +141,22 @@ def numbered(folder: Any) -> Any:
 
 
 @overload
-def sealed(folder: Path) -> list[Path]: ...
+def automatic(folder: Path) -> list[Path]: ...
 @overload
-def sealed(folder: RemotePath) -> list[RemotePath]: ...
+def automatic(folder: RemotePath) -> list[RemotePath]: ...
 @overload
-def sealed(folder: AnyPath) -> list[AnyPath]: ...
-def sealed(folder: Any) -> Any:
-    """The automatic checkpoints in a folder, in order. Others, which `save_state` wrote, have no seal."""
-    return [path for _, path in numbered(folder) if (path / seal.NAME).is_file()]
+def automatic(folder: AnyPath) -> list[AnyPath]: ...
+def automatic(folder: Any) -> Any:
+    """The automatic checkpoints in a folder, in order. Others, which `save_state` wrote, have no manifest."""
+    return [path for _, path in numbered(folder) if (path / manifest.NAME).is_file()]
 
 
-def remove_oldest(folder: Path, keep: int, newest: Path, *, only_sealed: bool = False) -> None:
+def remove_oldest(folder: Path, keep: int, newest: Path, *, only_automatic: bool = False) -> None:
     """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number.
 
-    With `only_sealed`, others than automatic ones neither count nor are removed.
+    With `only_automatic`, others neither count nor are removed.
     """
-    found = sealed(folder) if only_sealed else [path for _, path in numbered(folder)]
+    found = automatic(folder) if only_automatic else [path for _, path in numbered(folder)]
     others = [path for path in found if path != newest]
     for path in others[: max(0, len(others) + 1 - keep)]:
         remove(path)

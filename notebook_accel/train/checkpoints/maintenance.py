@@ -1,4 +1,4 @@
-"""Lists, checks and removes sealed checkpoints, while no training has them open. Needs no torch."""
+"""Lists, checks and removes automatic checkpoints, while no training has them open. Needs no torch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
-from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints import folders, manifest
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
-from notebook_accel.train.checkpoints.seal import Place
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Listed:
 
     path: AnyPath
     place: Place | None
-    """`None` if its seal cannot be read."""
+    """`None` if its manifest cannot be read."""
     saved: float
-    """When it was sealed, in seconds since the epoch."""
+    """When its manifest was written, in seconds since the epoch."""
     size: int
     """The bytes of its files."""
     problem: str
@@ -27,18 +27,18 @@ class Listed:
 
 
 def find(folder: AnyPath) -> list[AnyPath]:
-    """The sealed checkpoints in a folder, by step; or the folder itself, if it is one.
+    """The automatic checkpoints in a folder, by step; or the folder itself, if it is one.
 
-    Others, which `save_state` wrote, have no seal and are left out.
+    Others, which `save_state` wrote, have no manifest and are left out.
 
     Raises:
         ConfigurationError: There is no such folder.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}")
-    if (folder / seal.NAME).is_file():
+    if (folder / manifest.NAME).is_file():
         return [folder]
-    return folders.sealed(folder)
+    return folders.automatic(folder)
 
 
 def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:
@@ -50,10 +50,10 @@ def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:
     """
     problem, place, saved, size = "", None, 0.0, 0
     try:
-        saved = (path / seal.NAME).stat().st_mtime
+        saved = (path / manifest.NAME).stat().st_mtime
         size = _size(path)
-        place = seal.place(path)
-        seal.verify(path, checksums=checksums)
+        place = manifest.place(path)
+        manifest.verify(path, checksums=checksums)
     except (CheckpointError, OSError) as error:  # a training may have removed it
         problem = str(error)
     return Listed(path, place, saved, size, problem)
@@ -70,7 +70,7 @@ def newest_whole(folder: AnyPath) -> AnyPath:
 
 
 def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequence[AnyPath], Sequence[AnyPath]]:
-    """Removes all sealed checkpoints but the newest ones whose files have their checksums.
+    """Removes all automatic checkpoints but the newest ones whose files have their checksums.
 
     Args:
         folder: The folder of the checkpoints.
@@ -84,7 +84,7 @@ def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequenc
         CheckpointError: None of them is whole; then nothing is removed.
         ConfigurationError: There is no such folder, or it is a checkpoint itself.
     """
-    if (folder / seal.NAME).is_file():
+    if (folder / manifest.NAME).is_file():
         raise ConfigurationError(f"{folder} is a checkpoint: give the folder that contains it")
     kept, others = _split(folder, keep)
     for path in [] if dry_run else others:
@@ -116,6 +116,6 @@ def _size(path: AnyPath) -> int:
 
 def _remove(path: AnyPath) -> None:
     if isinstance(path, RemotePath):
-        path.remove(seal.NAME)
+        path.remove(manifest.NAME)
     else:
         folders.remove(path)

@@ -3,7 +3,7 @@
 Remote stores can't rename a folder. Each rank writes its files to a folder of its own on the local disk, and uploads
 them from there. Rank 0 then writes `checkpoint.json`, with the checksums of all of them. Without it, a checkpoint does
 not count, so it is also what is removed first. Until then `checkpoint.unfinished` tells the folder from others without
-a seal, such as those that `save_state` writes, which are never removed.
+a manifest, such as those that `save_state` writes, which are never removed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from notebook_accel.errors import CheckpointError
-from notebook_accel.train.checkpoints import folders, seal
+from notebook_accel.train.checkpoints import folders, manifest
 from notebook_accel.train.checkpoints.all_ranks import AllRanks
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.remote_path import RemotePath
-from notebook_accel.train.checkpoints.seal import Place
 
 _PROBE = "notebook-accel.probe"
 """The name of a file that is written only to see whether that works."""
@@ -44,27 +44,27 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
             raise CheckpointError(
                 f"{target} exists and is not an automatic checkpoint. Move it, or choose another folder for checkpoint="
             )
-        target.remove(seal.NAME)
-        (target / seal.UNFINISHED).write_text("", encoding="utf-8")
+        target.remove(manifest.NAME)
+        (target / manifest.UNFINISHED).write_text("", encoding="utf-8")
 
     def upload() -> str:
         marks = {}
         with _own_folder(target.parent) as folder:
             write(folder)
-            for name in seal.names(folder):
-                marks[name] = seal.mark(folder / name)
+            for name in manifest.names(folder):
+                marks[name] = manifest.mark(folder / name)
                 (target / name).upload(folder / name)
         return json.dumps(marks)
 
     def discard() -> None:
         with contextlib.suppress(Exception):  # the next save removes it
-            target.remove(seal.NAME)
+            target.remove(manifest.NAME)
 
     def finish() -> None:
         files = {name: mark for text in texts for name, mark in json.loads(text).items()}
-        (target / seal.NAME).write_text(seal.text(place, files), encoding="utf-8")
+        (target / manifest.NAME).write_text(manifest.text(place, files), encoding="utf-8")
         with contextlib.suppress(Exception):  # the next checkpoint removes them
-            (target / seal.UNFINISHED).remove_file()
+            (target / manifest.UNFINISHED).remove_file()
             _remove_others(target.parent, keep, target)
 
     ranks.run_on_first("prepare the folder", prepare)
@@ -76,16 +76,16 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
     ranks.run_on_first("finish the checkpoint", finish)
 
 
-def sealed(folder: RemotePath) -> list[str]:
+def automatic(folder: RemotePath) -> list[str]:
     """The names of the checkpoints in a folder that are complete, in order.
 
-    Nothing is removed: a folder without a seal may be one that `save_state` has written.
+    Nothing is removed: a folder without a manifest may be one that `save_state` has written.
 
     Raises:
         CheckpointError: The folder can't be read.
     """
     try:
-        return [path.name for path in folders.sealed(folder)]
+        return [path.name for path in folders.automatic(folder)]
     except Exception as error:
         raise _unusable(folder, "read", error) from error
 
@@ -166,14 +166,14 @@ def _unusable(folder: RemotePath, what: str, error: Exception) -> CheckpointErro
 
 def _is_ours(checkpoint: RemotePath) -> bool:
     """Whether a folder is an automatic checkpoint, or the beginning of one."""
-    return (checkpoint / seal.NAME).is_file() or (checkpoint / seal.UNFINISHED).is_file()
+    return (checkpoint / manifest.NAME).is_file() or (checkpoint / manifest.UNFINISHED).is_file()
 
 
 def _remove_others(folder: RemotePath, keep: int, newest: RemotePath) -> None:
     """Removes the oldest checkpoints, and what a crash has left of unfinished ones."""
     others = [path for _, path in folders.numbered(folder) if path != newest and _is_ours(path)]
-    finished = [path for path in others if (path / seal.NAME).is_file()]
+    finished = [path for path in others if (path / manifest.NAME).is_file()]
     kept = finished[max(0, len(finished) + 1 - keep) :]
     for path in others:
         if path not in kept:
-            path.remove(seal.NAME)
+            path.remove(manifest.NAME)

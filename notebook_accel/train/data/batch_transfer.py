@@ -21,8 +21,8 @@ import torch.distributed as dist
 from notebook_accel.train.ranks.sample_sharing import SampleSharing
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import packing, tree
-from notebook_accel.train.tensors.tree import TensorInformation
+from notebook_accel.train.tensors import packing, pytree
+from notebook_accel.train.tensors.pytree import TensorInformation
 
 
 class RoundKind(enum.IntEnum):
@@ -57,12 +57,12 @@ def send(rounds: Iterator[Round], set_remainder: Callable[[int], None], sharing:
                 return
             parts = found.parts
             descriptions = [
-                pickle.dumps(tree.recursively_apply(_describe, part, test_type=is_sent_as_bytes)) for part in parts
+                pickle.dumps(pytree.recursively_apply(_describe, part, test_type=is_sent_as_bytes)) for part in parts
             ]
         except Exception:
             _broadcast_header(RoundKind.FAILED)
             raise
-        leaves = [tree.leaves(part, is_sent_as_bytes) for part in parts]
+        leaves = [pytree.leaves(part, is_sent_as_bytes) for part in parts]
         sizes = [packing.packed_size(each) for each in leaves]
         has_changed = descriptions != last_descriptions
         kind = RoundKind.LAST if found.is_last else RoundKind.ROUND
@@ -142,7 +142,7 @@ def _unpack(description: bytes, packed: torch.Tensor | None) -> Any:
         begin, start = start, start + packing.aligned(found.shape.numel() * found.dtype.itemsize)
         return packing.unpack(packed, begin, found.shape, found.dtype)
 
-    return tree.recursively_apply(take, pickle.loads(description), test_type=tree.is_tensor_information)
+    return pytree.recursively_apply(take, pickle.loads(description), test_type=pytree.is_tensor_information)
 
 
 def _tensor_device() -> torch.device:

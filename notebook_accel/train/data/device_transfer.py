@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import pytree
 
 
 class Transfer(Protocol):
@@ -26,7 +26,7 @@ class DirectTransfer:
         self._non_blocking = non_blocking
 
     def load(self, batch: Any) -> Any:
-        return tree.send_to_device(batch, self._device, self._non_blocking)
+        return pytree.send_to_device(batch, self._device, self._non_blocking)
 
     def deliver(self, batch: Any) -> Any:
         return batch
@@ -41,14 +41,14 @@ class StreamTransfer:
 
     def load(self, batch: Any) -> Any:
         with torch.cuda.stream(self._stream):
-            moved = tree.send_to_device(batch, self._device, non_blocking=True)
+            moved = pytree.send_to_device(batch, self._device, non_blocking=True)
             return moved, self._stream.record_event()
 
     def deliver(self, batch: Any) -> Any:
         moved, arrived = batch
         current = torch.cuda.current_stream(self._device)
         current.wait_event(arrived)
-        for tensor in tree.leaves(moved):  # otherwise, the allocator may reuse the memory before `current` has read it
+        for tensor in pytree.leaves(moved):  # otherwise, the allocator may reuse the memory before `current` reads it
             if tensor.is_cuda:
                 tensor.record_stream(current)
         return moved
@@ -64,7 +64,7 @@ def transfer_for(first: Any, device: torch.device | None, non_blocking: bool) ->
     """
     if device is None:
         return None
-    if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in tree.leaves(first)):
+    if device.type in ("cpu", "xla") and all(tensor.device.type == device.type for tensor in pytree.leaves(first)):
         return None
     if device.type == "cuda" and non_blocking:
         return StreamTransfer(device)

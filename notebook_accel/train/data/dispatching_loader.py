@@ -17,7 +17,7 @@ from notebook_accel.train.data.cursor import read
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN, pad
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import rows, tree
+from notebook_accel.train.tensors import pytree, rows
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
 
 _NO_BATCH = object()
@@ -130,7 +130,7 @@ class DataLoaderDispatcher(PreparedLoader):
             if self.split_batches and self.slice_fn is None:
                 raise self._cannot_divide(error) from error
             return []
-        return [tree.recursively_apply(torch.clone, part, test_type=is_sent_as_bytes) for part in parts]
+        return [pytree.recursively_apply(torch.clone, part, test_type=is_sent_as_bytes) for part in parts]
 
     def _check_divisible(self, batch: Any) -> None:
         """Raises if it isn't clear which entries of a batch belong to which sample.
@@ -212,7 +212,7 @@ class DataLoaderDispatcher(PreparedLoader):
 
 def _rows_at_a_glance(batch: Any) -> int | None:
     """The rows of the first tensor, without a look at the others; those of the batch if it has no tensors."""
-    tensors = tree.leaves(batch)
+    tensors = pytree.leaves(batch)
     if not tensors:
         return rows.count(batch)
     return int(tensors[0].shape[0]) if tensors[0].ndim else None
@@ -221,7 +221,7 @@ def _rows_at_a_glance(batch: Any) -> int | None:
 def _length(batch: Any) -> int:
     """The number of rows, as far as a `slice_fn` needs it, which may know what to do with columns that disagree."""
     found = rows.count(batch)
-    return tree.find_batch_size(batch) if found is None else found
+    return pytree.find_batch_size(batch) if found is None else found
 
 
 def _padded(batch: Any, length: int, first: list[Any], size: int) -> Any:

@@ -29,7 +29,7 @@ from notebook_accel.train.ranks import environment, random_states
 from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
 from notebook_accel.train.ranks.sample_sharing import NOT_SHARED, SampleSharing
 from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rng_state
-from notebook_accel.train.tensors import packing, rows, tree
+from notebook_accel.train.tensors import packing, pytree, rows
 
 _NO_BATCH = object()
 
@@ -156,7 +156,7 @@ class PreparedLoader(DataLoader[Any]):
 
         What these ranks draw is compared before each, since the user's code may have drawn on some of them only.
         """
-        peers, checksum = self.sharing.peers, packing.checksum(tree.leaves(current))
+        peers, checksum = self.sharing.peers, packing.checksum(pytree.leaves(current))
         if self._reads_for_others:
             share_random_states(peers)  # rank 0 has drawn what reading the first batch needed
         while True:
@@ -166,7 +166,7 @@ class PreparedLoader(DataLoader[Any]):
                 share_random_states(peers)
             if upcoming is _NO_BATCH:
                 return
-            checksum = packing.checksum(tree.leaves(upcoming))
+            checksum = packing.checksum(pytree.leaves(upcoming))
             yield upcoming
 
     _reads_for_others = False

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from notebook_accel import rank_local
 from notebook_accel.train.ranks import collective_check
-from notebook_accel.train.tensors import packing, tree
+from notebook_accel.train.tensors import packing, pytree
 
 _MOST = 64
 """How many indices, or elements of a data set, are compared."""
@@ -111,8 +111,8 @@ def _digest(data: Any) -> int:
     found = io.BytesIO()
     pickler = pickle.Pickler(found)
     pickler.fast = True  # otherwise, the result also depends on which of several equal objects are the same
-    pickler.dump(tree.recursively_apply(lambda leaf: (tuple(leaf.shape), str(leaf.dtype)), data))
-    return packing.checksum(tree.leaves(data), zlib.crc32(found.getvalue()), most=None)
+    pickler.dump(pytree.recursively_apply(lambda leaf: (tuple(leaf.shape), str(leaf.dtype)), data))
+    return packing.checksum(pytree.leaves(data), zlib.crc32(found.getvalue()), most=None)
 
 
 def _length(sized: Any) -> int | None:

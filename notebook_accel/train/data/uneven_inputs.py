@@ -20,7 +20,7 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import rows, tree
+from notebook_accel.train.tensors import pytree, rows
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
 
 _logger = get_logger(__name__)
@@ -49,7 +49,7 @@ def gather_for_metrics(input_data: Any, use_gather_object: bool = False, ranks: 
     state = GradientState()
     state.turn += 1
     loaders = [loader for loader in state.loaders_in_use if loader.num_processes > 1]
-    if not use_gather_object and tree.has_only_tensors(input_data):
+    if not use_gather_object and pytree.has_only_tensors(input_data):
         reading = Reading()  # as in `gather`, a list of tensors groups them
         gathered = collectives.gather_over(input_data, ranks)
     else:
@@ -122,7 +122,7 @@ def _read_objects(data: Any, size: int | None, lists_are_columns: bool) -> Readi
 def _check(data: Any, found: Reading, path: str) -> None:
     if found.is_column(data) or isinstance(data, torch.Tensor):
         return
-    children = tree.items(data)
+    children = pytree.items(data)
     if children is None:
         raise ConfigurationError(
             f"gather_for_metrics takes tensors, arrays, lists, and tuples with an entry for each sample, and dicts and "
@@ -130,13 +130,13 @@ def _check(data: Any, found: Reading, path: str) -> None:
             "gather_object"
         )
     for key, child in children:
-        _check(child, found, path + tree.step(data, key))
+        _check(child, found, path + pytree.step(data, key))
 
 
 def _gather_objects(data: Any, own: Reading, ranks: Ranks) -> Any:
     """The data with the entries of all ranks in each list, tensor, or array."""
     PartialState().compare_calls("gather_object", group=ranks.group)
-    device = None if PartialState().device.type == "cpu" else tree.find_device(data)
+    device = None if PartialState().device.type == "cpu" else pytree.find_device(data)
     mine = _portable(data, own), own.rows
     found = [mine] if ranks.size == 1 else collectives.all_objects(mine, ranks.group)
     readings = [replace(own, rows=size) for _, size in found]
@@ -147,7 +147,7 @@ def _gather_objects(data: Any, own: Reading, ranks: Ranks) -> Any:
             f"gather_for_metrics can't join what the ranks have passed: {error}. Pass the same structure on all ranks. "
             "For tensors whose shapes differ, call pad_across_processes first, or pass use_gather_object=True"
         ) from error
-    return joined if device is None else tree.recursively_apply(lambda leaf: leaf.to(device), joined)
+    return joined if device is None else pytree.recursively_apply(lambda leaf: leaf.to(device), joined)
 
 
 def _portable(data: Any, own: Reading) -> Any:
@@ -158,9 +158,9 @@ def _portable(data: Any, own: Reading) -> Any:
             data = data.reshape(1) if data.ndim == 0 else data
         return list(data) if own.lists_are_columns and data.ndim else data
     if own.is_column(data):
-        has_tensors = PartialState().device.type != "cpu" and tree.leaves(data[0])
-        return tree.recursively_apply(lambda entry: entry.detach().cpu(), data) if has_tensors else data
-    new = tree.with_children(data, lambda _, child: _portable(child, own))
+        has_tensors = PartialState().device.type != "cpu" and pytree.leaves(data[0])
+        return pytree.recursively_apply(lambda entry: entry.detach().cpu(), data) if has_tensors else data
+    new = pytree.with_children(data, lambda _, child: _portable(child, own))
     return data if new is None else new
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.train.options.plugins import AORecipeKwargs, AutocastKwargs, GradScalerKwargs
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import pytree
 
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 _LOW = (torch.float16, torch.bfloat16)
@@ -120,7 +120,7 @@ def convert_to_fp32(tensor: Any) -> Any:
     """The tree with its low-precision tensors upcast to float32."""
     if isinstance(tensor, torch.Tensor):
         return tensor.float() if tensor.dtype in _LOW else tensor
-    return tree.recursively_apply(torch.Tensor.float, tensor, test_type=_is_low)
+    return pytree.recursively_apply(torch.Tensor.float, tensor, test_type=_is_low)
 
 
 def _is_low(value: Any) -> bool:

@@ -9,7 +9,7 @@ gradient_state.py       ─ `GradientState`, which the prepared objects share
 step_observers.py       ─ what watches the training steps: one list, and the observers that need nothing else
 collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that users call
 object_collectives.py   ─ those of Python objects
-collective_backends.py  ─ torch.distributed or torch_xla, below both
+communicator.py         ─ torch.distributed or torch_xla, below both
 collective_check.py     ─ compares the ranks' next collective, in debug mode
 sample_sharing.py       ─ which ranks get the same samples
 seeds.py                ─ seeds all random states, and makes them equal on all ranks

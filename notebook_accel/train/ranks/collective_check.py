@@ -23,8 +23,8 @@ import torch.distributed as dist
 
 from notebook_accel.errors import DistributedOperationException
 from notebook_accel.rank_spans import spans
-from notebook_accel.train.ranks.collective_backends import CollectiveBackend
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.ranks.communicator import Communicator
+from notebook_accel.train.tensors import pytree
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
 _LIBRARIES = tuple(os.path.join(sysconfig.get_paths()[name], "") for name in ("stdlib", "purelib", "platlib"))
@@ -45,11 +45,11 @@ class Call:
     """The user's line: `train.py line 12 in step: accelerator.gather(outputs)`."""
 
 
-def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
+def compare(communicator: Communicator, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
     """Checks that all ranks of the group are about to make the same call.
 
     Args:
-        exchange: How this rank reaches the others.
+        communicator: How this rank reaches the others.
         operation: Its name, with the arguments that must be the same on all ranks.
         data: The tree of tensors that this rank passes; empty for an operation that takes anything.
         group: The ranks; `None` for all.
@@ -58,7 +58,7 @@ def compare(exchange: CollectiveBackend, operation: str, data: Any = (), group: 
     Raises:
         DistributedOperationException: The calls differ. It is raised on all ranks.
     """
-    gathered = exchange.all_gather_objects(Call(operation, _describe_leaves(data, sizes), _location()), group)
+    gathered = communicator.all_gather_objects(Call(operation, _describe_leaves(data, sizes), _location()), group)
     numbers = range(len(gathered)) if group is None else dist.get_process_group_ranks(group)
     calls = dict(zip(numbers, gathered, strict=True))
     if len({call.operation for call in calls.values()}) > 1:
@@ -107,10 +107,10 @@ def _describe_leaves(data: Any, sizes: bool) -> dict[str, str]:
             return
 
         def child(key: Any, each: Any) -> Any:
-            visit(f"{path}{tree.step(value, key)}", each)
+            visit(f"{path}{pytree.step(value, key)}", each)
             return each
 
-        tree.with_children(value, child)
+        pytree.with_children(value, child)
 
     visit("", data)
     return found

@@ -17,7 +17,7 @@ from notebook_accel.errors import ConfigurationError, DistributedOperationExcept
 from notebook_accel.train.ranks import collective_check, object_collectives
 from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors import packing, tree
+from notebook_accel.train.tensors import packing, pytree
 
 _REDUCTIONS = ("sum", "mean", "max", "none")
 
@@ -72,18 +72,18 @@ def reduce_over(tensor: Any, reduction: str, scale: float, ranks: Ranks) -> Any:
     if ranks.size > 1:
         PartialState().compare_calls(f"reduce(reduction={reduction!r})", tensor, ranks.group)
     if reduction == "none" or ranks.size == 1:
-        tree.tensors(tensor, "reduce")  # refuses other leaves
-        reduced = tree.recursively_apply(torch.Tensor.clone, tensor)
+        pytree.tensors(tensor, "reduce")  # refuses other leaves
+        reduced = pytree.recursively_apply(torch.Tensor.clone, tensor)
     else:
         maximum = reduction == "max"
 
         def collective(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-            return PartialState().exchange.reduce(leaf.detach(), maximum, group)
+            return PartialState().communicator.reduce(leaf.detach(), maximum, group)
 
         reduced = _exchange_checked("reduce", tensor, ranks.group, _maximum if maximum else _add, collective)
     factors = {"sum": scale, "mean": scale / ranks.size, "max": scale, "none": 1}
     factor = factors[reduction]
-    return reduced if factor == 1 else tree.recursively_apply(lambda leaf: leaf * factor, reduced)
+    return reduced if factor == 1 else pytree.recursively_apply(lambda leaf: leaf * factor, reduced)
 
 
 def broadcast(tensor: Any, from_process: int = 0) -> Any:
@@ -108,7 +108,7 @@ def broadcast(tensor: Any, from_process: int = 0) -> Any:
         return _fill(leaf, parts[from_process])
 
     def send(leaf: torch.Tensor, _: Any) -> torch.Tensor:
-        return _fill(leaf, PartialState().exchange.broadcast(leaf.detach(), from_process))
+        return _fill(leaf, PartialState().communicator.broadcast(leaf.detach(), from_process))
 
     return _exchange_checked("broadcast", tensor, None, take, send)
 
@@ -134,7 +134,7 @@ def all_objects(value: Any, group: Any = None) -> list[Any]:
     """The values of all ranks, by rank; anything that can be pickled."""
     if not PartialState().use_distributed:
         return [value]
-    return [pickle.loads(data) for data in PartialState().exchange.all_gather_bytes(pickle.dumps(value), group)]
+    return [pickle.loads(data) for data in PartialState().communicator.all_gather_bytes(pickle.dumps(value), group)]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:
@@ -152,7 +152,7 @@ def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list
     if state.use_distributed:
         state.compare_calls(f"broadcast_object_list(from_process={from_process})")
         own = pickle.dumps(list(object_list)) if state.process_index == from_process else b""
-        object_list[:] = pickle.loads(PartialState().exchange.all_gather_bytes(own)[from_process])
+        object_list[:] = pickle.loads(PartialState().communicator.all_gather_bytes(own)[from_process])
     return object_list
 
 
@@ -200,7 +200,7 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     if not state.use_distributed:
         return tensor
     state.compare_calls(f"pad_across_processes(dim={dim})", tensor, sizes=False)
-    shapes = all_objects([tuple(leaf.shape) for leaf in tree.leaves(tensor)])
+    shapes = all_objects([tuple(leaf.shape) for leaf in pytree.leaves(tensor)])
     if len({tuple(map(len, each)) for each in shapes}) > 1:
         texts = [", ".join(map(str, each)) or "no tensors" for each in shapes]
         raise collective_check.mismatch("pad_across_processes", _by_rank(texts), sizes=False)
@@ -210,7 +210,7 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
         size = next(longest)
         return _pad_one(leaf, dim, size, pad_index, pad_first) if _has(leaf.shape, dim) else leaf
 
-    return tree.recursively_apply(pad, tensor)
+    return pytree.recursively_apply(pad, tensor)
 
 
 def _has(shape: Sequence[int], dim: int) -> bool:
@@ -243,9 +243,9 @@ def _exchange_checked(
         combine: Computes a result from this rank's leaf and those of all ranks, if they travelled with the shapes.
         collective: Computes a result by a collective for each leaf, if they did not.
     """
-    leaves = [leaf.detach() for leaf in tree.tensors(data, operation)]
+    leaves = [leaf.detach() for leaf in pytree.tensors(data, operation)]
     head = f"{operation} {', '.join(map(collective_check.describe, leaves))}"
-    if PartialState().exchange.compares_shapes:
+    if PartialState().communicator.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None
         messages = object_collectives.exchange(head.encode(), body, group)
         if len({message.mark for message in messages}) > 1:
@@ -254,8 +254,8 @@ def _exchange_checked(
         bodies = [message.body for message in messages if message.body is not None]
         if bodies:  # equal heads mean equal sizes: all of them fit, or none does
             arrived = iter(_unpack(leaves, bodies))
-            return tree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
-    return tree.recursively_apply(lambda leaf: collective(leaf, group), data)
+            return pytree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
+    return pytree.recursively_apply(lambda leaf: collective(leaf, group), data)
 
 
 def _by_rank(texts: Sequence[str]) -> list[str]:
@@ -299,7 +299,7 @@ def _maximum(leaf: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _gather_one(leaf: torch.Tensor, group: Any) -> torch.Tensor:
-    return PartialState().exchange.gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
+    return PartialState().communicator.gather(leaf.detach().reshape(1) if leaf.dim() == 0 else leaf.detach(), group)
 
 
 def _fill(leaf: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks.sample_sharing import Ranks
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import pytree
 from notebook_accel.train.tensors.rows import Reading, is_array, take
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -141,7 +141,7 @@ class _Inputs(Reading):
     """Inputs to divide, of which each sequence has an entry for each sample."""
 
     def is_column(self, value: Any) -> bool:
-        if isinstance(value, (str, bytes, Mapping)) or tree.is_namedtuple(value) or dataclasses.is_dataclass(value):
+        if isinstance(value, (str, bytes, Mapping)) or pytree.is_namedtuple(value) or dataclasses.is_dataclass(value):
             return False
         if is_array(value):
             return bool(value.ndim)

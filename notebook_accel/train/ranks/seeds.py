@@ -124,7 +124,7 @@ def share_random_states(peers: Ranks, digest: int = 0, *, expected: bool = True)
     if not expected:
         _warn_of_different_draws()
     random_states.restore(
-        PartialState().exchange.all_gather_objects(random_states.capture(device), peers.group)[0], device
+        PartialState().communicator.all_gather_objects(random_states.capture(device), peers.group)[0], device
     )
 
 
@@ -167,7 +167,7 @@ def _from_first(state: torch.Tensor) -> torch.Tensor:
     if not (dist.is_initialized() or _on_xla()):
         return state
     if _on_xla():
-        first: torch.Tensor = PartialState().exchange.all_gather_objects(state)[0]
+        first: torch.Tensor = PartialState().communicator.all_gather_objects(state)[0]
         return first
     sent = state.to(message_device())
     dist.broadcast(sent, 0)

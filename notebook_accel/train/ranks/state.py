@@ -14,9 +14,8 @@ from notebook_accel.train.options.enums import DistributedType, DynamoBackend, P
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorParallelPlugin
-from notebook_accel.train.ranks import collective_backends as exchange
 from notebook_accel.train.ranks import collective_check, environment, process_group
-from notebook_accel.train.ranks.collective_backends import CollectiveBackend
+from notebook_accel.train.ranks.communicator import Communicator, communicator_of
 from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.sample_sharing import Ranks, SampleSharing
@@ -120,19 +119,19 @@ class PartialState(RankAware):
         return events.has_sink()
 
     @property
-    def exchange(self) -> CollectiveBackend:
+    def communicator(self) -> Communicator:
         """How ranks exchange tensors and bytes."""
-        return exchange.of(self.backend, self.device)
+        return communicator_of(self.backend, self.device)
 
     def wait_for_everyone(self) -> None:
         if self.use_distributed:
             self.compare_calls("wait_for_everyone")
-            self.exchange.barrier()
+            self.communicator.barrier()
 
     def compare_calls(self, operation: str, data: Any = (), group: Any = None, sizes: bool = True) -> None:
         """In debug mode, checks that several ranks are about to make the same call; see `collective_check.compare`."""
         if self.debug:
-            collective_check.compare(self.exchange, operation, data, group, sizes)
+            collective_check.compare(self.communicator, operation, data, group, sizes)
 
     def require_group(self) -> None:
         """Initializes a process group of one rank if there is none, for APIs that require a group."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from notebook_accel.train.ranks.collectives import gather_over
 from notebook_accel.train.ranks.sample_sharing import Ranks
-from notebook_accel.train.tensors.shards import is_dtensor, whole
+from notebook_accel.train.tensors.shards import full_tensor, is_dtensor
 
 
 def clip_norm(parameters: Iterable[torch.Tensor], max_norm: float, norm_type: float, unaveraged: Ranks) -> torch.Tensor:
@@ -32,7 +32,7 @@ def clip_norm(parameters: Iterable[torch.Tensor], max_norm: float, norm_type: fl
     by_mesh = _by_mesh(given)
     own = [each for each in given if each.requires_grad and not is_dtensor(each)] if unaveraged.size > 1 else []
     shared = [_gradients(held) for mesh, held in by_mesh.items() if mesh is not None or not own]
-    norms = [whole(nn.utils.get_total_norm(gradients, norm_type)) for gradients in shared]
+    norms = [full_tensor(nn.utils.get_total_norm(gradients, norm_type)) for gradients in shared]
     if own:  # on all ranks, even where one of them has no gradients
         norms.append(_norm_over_ranks(own, norm_type, unaveraged))
     total, *others = norms or [torch.tensor(0.0)]

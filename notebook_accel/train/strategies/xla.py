@@ -94,7 +94,7 @@ def _broadcast_initial_state(model: nn.Module) -> None:
     """Copies the weights and buffers of rank 0 to all ranks."""
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            tensor.copy_(PartialState().exchange.broadcast(tensor, 0))
+            tensor.copy_(PartialState().communicator.broadcast(tensor, 0))
 
 
 def _sync_outside_of_loaders() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.tensors import tree
+from notebook_accel.train.tensors import pytree
 
 
 class UnevenRowsError(ConfigurationError):
@@ -58,16 +58,16 @@ class Reading:
         if _is_list(data) and len(data) == self.rows and len(set(map(_kind, data))) == 1 and all(map(self.fits, data)):
             yield path, data
         if not self.is_column(data):
-            for key, child in tree.items(data) or ():
-                yield from self.unclear(child, path + tree.step(data, key))
+            for key, child in pytree.items(data) or ():
+                yield from self.unclear(child, path + pytree.step(data, key))
 
     def columns(self, data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         """The columns of a batch, each with how code gets there: `['labels']`."""
         if self.is_column(data):
             yield path, data
             return
-        for key, child in tree.items(data) or ():
-            yield from self.columns(child, path + tree.step(data, key))
+        for key, child in pytree.items(data) or ():
+            yield from self.columns(child, path + pytree.step(data, key))
 
 
 def is_array(value: Any) -> bool:
@@ -103,7 +103,7 @@ def _kind(value: Any) -> Any:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and not tree.is_namedtuple(value)
+    return isinstance(value, (list, tuple)) and not pytree.is_namedtuple(value)
 
 
 def count(data: Any) -> int | None:
@@ -142,7 +142,7 @@ def _lengths(data: Any, test: Callable[[Any], bool]) -> Iterator[int]:
     """The lengths that the values of one kind have in a batch."""
     if test(data) and not (is_array(data) and not data.ndim):
         yield len(data)
-    for _, child in tree.items(data) or ():
+    for _, child in pytree.items(data) or ():
         yield from _lengths(child, test)
 
 
@@ -189,15 +189,15 @@ def _combine(
             return on_columns(path, data)
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise UnevenRowsError(f"batch{path} can't be divided or joined ({error})") from error
-    keys = [[key for key, _ in tree.items(each) or ()] for each in data]
+    keys = [[key for key, _ in pytree.items(each) or ()] for each in data]
     if any(type(each) is not type(first) for each in data) or any(each != keys[0] for each in keys):
         raise UnevenRowsError(f"batch{path} has different structures in several batches")
 
     def child(key: Any, _: Any) -> Any:
-        step = tree.step(first, key)
-        return _combine([dict(tree.items(each) or ())[key] for each in data], readings, on_columns, path + step)
+        step = pytree.step(first, key)
+        return _combine([dict(pytree.items(each) or ())[key] for each in data], readings, on_columns, path + step)
 
-    new = tree.with_children(first, child)
+    new = pytree.with_children(first, child)
     if new is None and len(data) > 1 and not all(_are_equal(first, each) for each in data):
         raise UnevenRowsError(f"batch{path}, which isn't one value for each sample, differs between batches")
     if isinstance(new, UserDict):  # such as a tokenizer's output, which has a list of encodings
@@ -219,8 +219,8 @@ def cut(own: Any, joined: Any, reading: Reading, length: int) -> Any:
     """The first rows of the columns of `joined`, a tree like `own`, which is read to tell what its columns are."""
     if reading.is_column(own):
         return pick_rows(joined, slice(length))
-    children = dict(tree.items(own) or ())
-    new = tree.with_children(joined, lambda key, child: cut(children[key], child, reading, length))
+    children = dict(pytree.items(own) or ())
+    new = pytree.with_children(joined, lambda key, child: cut(children[key], child, reading, length))
     return joined if new is None else new
 
 

@@ -22,7 +22,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.steps import scheduler as scheduler_module
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
-from notebook_accel.train.tensors.shards import whole
+from notebook_accel.train.tensors.shards import full_tensor
 from tests.train.conftest import Cases
 
 
@@ -302,7 +302,7 @@ def nested(sharded: bool) -> list[bool]:
         model.zero_grad()
         accelerator.backward(model(torch.full((1, 2), 1.0 + accelerator.process_index)).sum())
         gradient = next(iter(model.parameters())).grad  # with FSDP2, `None` until it is averaged
-        return gradient is not None and len(accelerator.gather(whole(gradient)).unique()) == 1
+        return gradient is not None and len(accelerator.gather(full_tensor(gradient)).unique()) == 1
 
     found = []
     with accelerator.no_sync(model):

@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, CheckpointError, ConfigurationError, PreemptedError, RankError, set_seed
-from notebook_accel.train.checkpoints import background, folders, seal
+from notebook_accel.train.checkpoints import background, folders, manifest
 from notebook_accel.train.checkpoints.background import BackgroundSaver
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import HostCopies, Part
-from notebook_accel.train.checkpoints.seal import Place
 from tests.train.conftest import launch
 
 STEPS_PER_EPOCH = 4
@@ -65,7 +65,7 @@ def names(folder: Path) -> list[str]:
 def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     train(tmp_path, 3)
     assert names(tmp_path) == ["checkpoint_8", "checkpoint_10", "checkpoint_12"]
-    assert seal.place(tmp_path / "checkpoint_10") == Place(epoch=2, step=10, ranks=1)
+    assert manifest.place(tmp_path / "checkpoint_10") == Place(epoch=2, step=10, ranks=1)
 
 
 def test_a_finished_training_is_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_a_full_disk_is_reported_and_the_training_goes_on(
     left = names(tmp_path / "full")
     assert left
     for name in left:
-        seal.verify(tmp_path / "full" / name)
+        manifest.verify(tmp_path / "full" / name)
 
 
 def test_a_folder_that_cannot_be_written_to_is_reported_and_the_training_goes_on(
@@ -301,19 +301,19 @@ def test_a_state_that_could_not_be_read_back_is_refused_before_the_first_step(tm
 
 
 def test_a_seal_in_which_a_digit_has_changed_is_refused(tmp_path: Path) -> None:
-    seal.write(tmp_path, Place(epoch=1, step=12, ranks=2))
-    path = tmp_path / seal.NAME
-    seal.verify(tmp_path)
+    manifest.write(tmp_path, Place(epoch=1, step=12, ranks=2))
+    path = tmp_path / manifest.NAME
+    manifest.verify(tmp_path)
     path.write_text(path.read_text().replace('"step": 12', '"step": 13'))
     with pytest.raises(CheckpointError, match="its checksum differs"):
-        seal.verify(tmp_path)
+        manifest.verify(tmp_path)
 
 
 def test_a_seal_that_is_not_one_is_an_error_of_ours(tmp_path: Path) -> None:
     for text in ("", "{}", "[]", '{"epoch": 1, "step": 2, "ranks": 1, "files": []}', '{"epoch": "x"}', "\udcff"):
-        (tmp_path / seal.NAME).write_text(text, encoding="utf-8", errors="surrogatepass")
+        (tmp_path / manifest.NAME).write_text(text, encoding="utf-8", errors="surrogatepass")
         with pytest.raises(CheckpointError, match="cannot be read"):
-            seal.verify(tmp_path)
+            manifest.verify(tmp_path)
 
 
 def test_copies_share_memory_where_their_tensors_do() -> None:
@@ -369,7 +369,7 @@ def test_a_checkpoint_that_takes_long_to_write_is_whole(tmp_path: Path, monkeypa
     monkeypatch.setattr(background, "save_folder", write_late)
     monkeypatch.setattr(BackgroundSaver, "wait", wait_for_it)
     train(tmp_path / "late", 1)
-    usual, late = (seal.mark(tmp_path / run / "checkpoint_2" / "model.safetensors") for run in ("usual", "late"))
+    usual, late = (manifest.mark(tmp_path / run / "checkpoint_2" / "model.safetensors") for run in ("usual", "late"))
     assert late == usual
 
 

@@ -149,5 +149,5 @@ def test_only_automatic_checkpoints_are_removed_for_automatic_ones(tmp_path: Pat
         fill(tmp_path / f"checkpoint_{number}", "")
         if number != 1:
             (tmp_path / f"checkpoint_{number}" / "checkpoint.json").touch()
-    folders.remove_oldest(tmp_path, 2, tmp_path / "checkpoint_4", only_sealed=True)
+    folders.remove_oldest(tmp_path, 2, tmp_path / "checkpoint_4", only_automatic=True)
     assert [number for number, _ in folders.numbered(tmp_path)] == [1, 3, 4]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from notebook_accel import Accelerator, CheckpointError, FullyShardedDataParallelPlugin, notebook_launcher, set_seed
-from notebook_accel.train.checkpoints import background, maintenance, seal, transfer
+from notebook_accel.train.checkpoints import background, maintenance, manifest, transfer
 from notebook_accel.train.checkpoints.remote_path import RemotePath
 from tests.train.checkpoints import object_store
 from tests.train.checkpoints.test_background import train
@@ -113,7 +113,7 @@ def test_a_store_that_refuses_is_reported_and_the_training_goes_on(
     assert f"after step 6 could not be written ({refused})" in reported
     assert f"Training continues; the last one is {RUN}/checkpoint_" in reported
     for name in store.checkpoints():
-        seal.verify(RemotePath(f"{RUN}/{name}"))
+        manifest.verify(RemotePath(f"{RUN}/{name}"))
     assert store.checkpoints()[-1] == "checkpoint_12"
     assert not list(tmp_path.glob("tmp/notebook-accel-*"))
 

@@ -238,13 +238,13 @@ BATCHES = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches_of_any_structure_move(name: str) -> None:
-    from notebook_accel.train.tensors import tree
+    from notebook_accel.train.tensors import pytree
 
     batch = BATCHES[name]
     loader = prepare_data_loader(numbers(12, collate_fn=lambda _: batch), device=META, put_on_device=True)
     for found in loader:
         assert type(found) is type(batch)
-        assert [tensor.device for tensor in tree.leaves(found)] == [META] * len(tree.leaves(batch))
+        assert [tensor.device for tensor in pytree.leaves(found)] == [META] * len(pytree.leaves(batch))
         assert getattr(found, "encodings", "kept") == "kept"
 
 

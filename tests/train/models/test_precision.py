@@ -40,7 +40,7 @@ class Net(nn.Module):
 
 def floats(outputs: Any) -> list[torch.dtype]:
     found: list[torch.dtype] = []
-    precision.tree.recursively_apply(lambda leaf: found.append(leaf.dtype), outputs)
+    precision.pytree.recursively_apply(lambda leaf: found.append(leaf.dtype), outputs)
     return found
 
 

@@ -39,7 +39,7 @@ from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, Loa
 from notebook_accel.train.checkpoints.layouts.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.tensors.shards import whole
+from notebook_accel.train.tensors.shards import full_tensor
 
 MODEL_FOLDER = "pytorch_model_fsdp_{index}"
 OPTIMIZER_FOLDER = "optimizer_{index}"
@@ -154,7 +154,7 @@ def _full_state(state: dict[str, Any], *, keep: bool) -> dict[str, Any]:
     """
     states: dict[int, dict[str, Any]] = {}
     for index, entries in state["state"].items():
-        found = {name: _whole(value) for name, value in entries.items()}
+        found = {name: _on_host(value) for name, value in entries.items()}
         if keep:
             states[index] = found
     return {**state, "state": states}
@@ -248,10 +248,10 @@ def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
     )
 
 
-def _whole(value: Any) -> Any:
+def _on_host(value: Any) -> Any:
     if isinstance(value, DTensor):
         # Offloaded shards are on the CPU, but nccl exchanges only tensors on GPUs.
-        value = whole(value.to(value.device_mesh.device_type))
+        value = full_tensor(value.to(value.device_mesh.device_type))
     return value.cpu() if isinstance(value, torch.Tensor) else value
 
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from notebook_accel.train.ranks import object_collectives
 
 
-class CollectiveBackend(Protocol):
+class Communicator(Protocol):
     """Collectives, which all ranks of the group call together; the group `None` is all ranks."""
 
     @property
@@ -83,9 +83,9 @@ class TorchBackend:
         return (leaf if on_gpus else leaf.cpu()).contiguous()
 
 
-def of(backend: str | None, device: torch.device) -> CollectiveBackend:
-    """The exchange for a backend; `device` is this rank's."""
+def communicator_of(backend: str | None, device: torch.device) -> Communicator:
+    """The communicator for a backend; `device` is this rank's."""
     if backend == "xla":
-        found: CollectiveBackend = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaBackend()
+        found: Communicator = importlib.import_module("notebook_accel.train.ranks.xla_group").XlaBackend()
         return found
     return TorchBackend(backend, device)

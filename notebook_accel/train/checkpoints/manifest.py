@@ -1,4 +1,4 @@
-"""The seal of an automatic checkpoint: a file with its place in the training, and the checksums of all other files."""
+"""The manifest of an automatic checkpoint: its place in the training, and the checksums of all its other files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 NAME = "checkpoint.json"
 UNFINISHED = "checkpoint.unfinished"
-"""An empty file in a remote checkpoint that is not sealed yet, so that it is not taken for a folder of the user's."""
+"""An empty file in a remote checkpoint that has no manifest yet, so that it is not taken for a folder of the user's."""
 _CHUNK = 1 << 20
 
 
@@ -32,12 +32,12 @@ class Place:
 
 
 def write(folder: Path, place: Place) -> None:
-    """Seals a checkpoint's folder, whose files are complete."""
+    """Writes the manifest of a checkpoint's folder, whose files are complete."""
     (folder / NAME).write_text(text(place, {name: mark(folder / name) for name in names(folder)}), encoding="utf-8")
 
 
 def text(place: Place, files: Mapping[str, Sequence[int]]) -> str:
-    """The content of a seal.
+    """The content of a manifest.
 
     Args:
         place: The checkpoint's place in the training.
@@ -55,7 +55,7 @@ def verify(folder: AnyPath, *, checksums: bool = True) -> None:
         checksums: With `False`, only the sizes of the files are compared, and they are not read.
 
     Raises:
-        CheckpointError: A file is missing, or has other content, or the seal is not readable.
+        CheckpointError: A file is missing, or has other content, or the manifest is not readable.
     """
     files = _content(folder)["files"]
     for name in names(folder):
@@ -74,7 +74,7 @@ def place(folder: AnyPath) -> Place:
     """The place of a checkpoint in the training.
 
     Raises:
-        CheckpointError: The seal is not readable.
+        CheckpointError: The manifest is not readable.
     """
     content = _content(folder)
     return Place(content["epoch"], content["step"], content["ranks"])
@@ -101,7 +101,7 @@ def _checksum(content: dict[str, Any]) -> int:
 
 
 def names(folder: AnyPath) -> Iterator[str]:
-    """The files of a folder without its seal, by their paths in it."""
+    """The files of a folder without its manifest, by their paths in it."""
     if isinstance(folder, RemotePath):
         yield from (name for name in folder.sizes() if name not in (NAME, UNFINISHED))
         return
