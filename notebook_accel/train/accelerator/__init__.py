@@ -1,9 +1,7 @@
 """`Accelerator`: the facade between a plain training loop and the ranks and devices that it runs on.
 
-accelerator.py     ─ `Accelerator.prepare`; start reading here. Its base classes are:
-training_step.py   ─ the methods that a training step calls
-saving.py          ─ the methods that save the results of a run
-base.py            ─ the constructor
+accelerator.py     ─ `Accelerator`; start reading here
+prepared.py        ─ the objects that it has prepared
 arguments.py       ─ checks the arguments of the constructor
 argument_advice.py ─ what to write instead of an argument that it doesn't have
 local_sgd.py       ─ `LocalSGD`

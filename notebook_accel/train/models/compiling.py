@@ -49,6 +49,11 @@ def apply(model: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
     return torch.compile(model, **plugin.to_kwargs())  # type: ignore[return-value]
 
 
+def as_given(model: nn.Module, given: nn.Module, plugin: TorchDynamoPlugin) -> nn.Module:
+    """Compiles a prepared model if the user had compiled the `given` one, or requested it with the plugin."""
+    return like(model, given) if is_compiled(given) else apply(model, plugin)
+
+
 def compile_regions(module: nn.Module, **compile_kwargs: Any) -> nn.Module:
     """Compiles the blocks of each `ModuleList` whose modules have one class, and what surrounds them separately.
 

@@ -34,8 +34,8 @@ from notebook_accel.train.strategies.base import Strategy
 _MOST_NODES = 100_000
 """The nodes of a graph that are searched for parameters, at most."""
 _NOT_USERS = ("torch", "notebook_accel")
-_TO_USER = 4
-"""The `stacklevel` of the line that calls `backward`, which calls `FirstBackward.check`."""
+_TO_USER = 5
+"""The `stacklevel` of the line that calls `backward`, which calls `check_backward`, which calls `check`."""
 
 
 class _UnpreparedStep:
