@@ -52,6 +52,8 @@ class Strategy(ABC):
     def __init__(self, state: PartialState, settings: Settings) -> None:
         self.state = state
         self.settings = settings
+        self._local: set[int] = set()
+        """IDs of the models whose gradient synchronization is disabled."""
 
     @property
     @abstractmethod
@@ -100,9 +102,11 @@ class Strategy(ABC):
         """Whether `set_gradient_sync` can disable gradient synchronization."""
         return True
 
-    @abstractmethod
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
         """Sets whether the next backward passes synchronize gradients between the ranks; returns whether they did."""
+        before = id(model) not in self._local
+        (self._local.discard if enabled else self._local.add)(id(model))
+        return before
 
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         """Whether the next backward pass waits for the gradients of other ranks.

@@ -47,8 +47,6 @@ class FullySharded(Strategy):
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
-        self._local: set[int] = set()
-        """IDs of the models whose gradient synchronization is disabled, which FSDP2 does not tell."""
         assert settings.fsdp is not None
         self.plugin = settings.fsdp
         state.require_group()
@@ -178,10 +176,9 @@ class FullySharded(Strategy):
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, output_dtype=torch.float32)
 
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
-        before = id(model) not in self._local
+        before = super().set_gradient_sync(model, enabled)
         if isinstance(model, FSDPModule) and enabled != before:
             model.set_requires_gradient_sync(enabled)
-        (self._local.discard if enabled else self._local.add)(id(model))
         return before
 
     @property

@@ -28,8 +28,5 @@ class SingleDevice(Strategy):
     def is_prepared(self, model: nn.Module) -> bool:
         return False
 
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
-        return True
-
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
         return nullcontext()

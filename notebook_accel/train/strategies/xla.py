@@ -24,8 +24,6 @@ class XlaReplicas(Strategy):
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
         self._to_move: set[int] = set()
-        self._local: set[int] = set()
-        """IDs of the models whose gradient synchronization is disabled."""
         self._models: list[nn.Module] = []
         self._synced: set[int] = set()
         """IDs of optimizers that run the pending graph after their step, outside of prepared loaders."""
@@ -59,11 +57,6 @@ class XlaReplicas(Strategy):
 
     def is_prepared(self, model: nn.Module) -> bool:
         return False
-
-    def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
-        before = id(model) not in self._local
-        (self._local.discard if enabled else self._local.add)(id(model))
-        return before
 
     def after_backward(self) -> None:
         if not self.state.use_distributed:
