@@ -14,7 +14,7 @@ from typing import TypeVar
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import folder_lock, folders, manifest, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
-from notebook_accel.train.checkpoints.checkpoint import save_folder
+from notebook_accel.train.checkpoints.checkpoint import Unfinished, save_folder
 from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
@@ -93,10 +93,7 @@ class BackgroundSaver:
 
         self._report_removal()
         try:
-            if isinstance(target, RemotePath):
-                transfer.save(self._ranks, target, write, self._keep, place)
-            else:
-                save_folder(self._ranks, target, write, self._keep, lambda folder: manifest.write(folder, place))
+            save_folder(self._ranks, lambda: self._unfinished(target, place), write)
         except Exception as error:
             last = "there is none yet" if self.newest is None else f"the last one is {self.newest}"
             report(
@@ -107,6 +104,11 @@ class BackgroundSaver:
         else:
             self.newest = target
             then(str(target), "")
+
+    def _unfinished(self, target: AnyPath, place: Place) -> Unfinished:
+        if isinstance(target, RemotePath):
+            return transfer.UploadedFolder(target, self._keep, place, is_first=self._ranks.is_first)
+        return folders.StagedFolder(target, keep=self._keep, place=place)
 
     def _report_removal(self) -> None:
         """Warns if somebody has removed the last checkpoint, or the folder: the next one makes the folder again."""

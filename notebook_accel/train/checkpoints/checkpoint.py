@@ -23,6 +23,7 @@ from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
 from notebook_accel.train.checkpoints.contents import Contents, random_states_name
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOptions
+from notebook_accel.train.checkpoints.transfer import UploadedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
@@ -106,7 +107,7 @@ class Checkpoints:
         if self._waits_for_all(contents):
             with others_awaited("save_state"):
                 target = self._agree(AllRanks(), output_dir)
-            save_folder(AllRanks(), target, write, self._project.total_limit)
+            save_folder(AllRanks(), lambda: StagedFolder(target, keep=self._project.total_limit), write)
         elif PartialState().is_main_process:
             target = self._save_alone(write, output_dir)
         else:
@@ -189,7 +190,11 @@ class Checkpoints:
         with participants.announced(self._given(output_dir)) as save:
             target = self._agree(ranks, output_dir)
             save.name(target)
-            save_folder(ranks, target, functools.partial(write, save=save.id), self._project.total_limit)
+            save_folder(
+                ranks,
+                lambda: StagedFolder(target, keep=self._project.total_limit),
+                functools.partial(write, save=save.id),
+            )
         return target
 
     def _add_part(self, write: Callable[..., None], output_dir: str | os.PathLike[str] | None) -> Path:
@@ -283,49 +288,32 @@ class Checkpoints:
         return Path(input_dir).expanduser().resolve()
 
 
-def save_folder(
-    ranks: AllRanks,
-    target: Path,
-    write: Callable[[Path], None],
-    keep: int | None = None,
-    finish: Callable[[Path], None] | None = None,
-) -> None:
+Unfinished = StagedFolder | UploadedFolder
+"""A checkpoint's folder that is being written."""
+
+
+def save_folder(ranks: AllRanks, make: Callable[[], Unfinished], write: Callable[[Path], None]) -> None:
     """Writes a checkpoint's folder atomically; called on all ranks.
 
     Args:
         ranks: How they wait for each other.
-        target: The folder.
+        make: Makes the folder that is being written.
         write: Writes this rank's files to the folder that it is given.
-        keep: How many numbered checkpoints there may be then; `None`: any number.
-        finish: Writes the manifest, on each disk, once all files are written. With it, only checkpoints with one count.
     """
 
-    def prepare() -> StagedFolder:
-        staged = StagedFolder(target)
+    def prepare() -> Unfinished:
+        unfinished = make()
         if ranks.is_first_on_node:
-            staged.begin()
-        return staged
+            unfinished.begin()
+        return unfinished
 
-    staged = ranks.run("prepare the folder", prepare)
-
-    def write_here() -> None:
-        staged.path.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
-        write(staged.path)
-
-    def commit() -> None:
-        if staged.path.exists():  # on a shared disk, another node may have committed it
-            if finish is not None:
-                finish(staged.path)
-            staged.commit()
-        if keep is not None:
-            folders.remove_oldest(staged.target.parent, keep, staged.target, only_automatic=finish is not None)
-
+    unfinished = ranks.run("prepare the folder", prepare)
     try:
-        ranks.run("write the checkpoint", write_here)
+        written = ranks.collect("write the checkpoint", lambda: unfinished.write(write))
     except Exception:
-        ranks.run_on_each_disk("remove the unfinished checkpoint", staged.discard)
+        ranks.run_on_each_disk("remove the unfinished checkpoint", unfinished.discard)
         raise
-    ranks.run_on_each_disk("finish the checkpoint", commit)
+    ranks.run_on_each_disk("finish the checkpoint", lambda: unfinished.finish(written))
 
 
 def _hooks_step(contents: Contents, task: str, run: Callable[[], None]) -> None:

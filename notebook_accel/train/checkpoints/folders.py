@@ -14,12 +14,13 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import manifest
+from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
@@ -38,12 +39,22 @@ class StagedFolder:
     Args:
         target: The final path. An existing folder is replaced, but its files that no checkpoint writes are kept.
         what: What the hidden folder is called, beside the target's name.
+        keep: How many numbered checkpoints there may be when it is complete; `None`: any number.
+        place: Its place in the training, for its manifest. With it, only automatic checkpoints count.
 
     Raises:
         ConfigurationError: The existing folder can't be replaced in one step.
     """
 
-    def __init__(self, target: str | os.PathLike[str], what: str = "unfinished") -> None:
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        what: str = "unfinished",
+        *,
+        keep: int | None = None,
+        place: Place | None = None,
+    ) -> None:
+        self._keep, self._place = keep, place
         self.target = Path(target).expanduser().resolve()
         self._workplace = hidden(self.target, what)
         self.path = self._workplace / self.target.name
@@ -55,6 +66,20 @@ class StagedFolder:
         """Cleans up after a crash, so that the folder can be created."""
         recover(self.target)
         self.discard()
+
+    def write(self, write: Callable[[Path], None]) -> str:
+        """Has a function write this rank's files to the folder."""
+        self.path.mkdir(parents=True, exist_ok=True)  # on a node with its own disk, the folder does not exist yet
+        write(self.path)
+        return ""
+
+    def finish(self, written: Sequence[str]) -> None:
+        """Makes the checkpoint complete on this disk, and removes those that are too old."""
+        if self._place is not None and self.path.exists():  # on a shared disk, another node may have committed it
+            manifest.write(self.path, self._place)
+        self.commit()
+        if self._keep is not None:
+            remove_oldest(self.target.parent, self._keep, self.target, only_automatic=self._place is not None)
 
     def discard(self) -> None:
         """Removes the unfinished folder."""

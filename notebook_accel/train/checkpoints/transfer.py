@@ -15,12 +15,11 @@ import platform
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import folders, manifest
-from notebook_accel.train.checkpoints.all_ranks import AllRanks
 from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.remote_path import RemotePath
 
@@ -28,18 +27,24 @@ _PROBE = "notebook-accel.probe"
 """The name of a file that is written only to see whether that works."""
 
 
-def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], keep: int, place: Place) -> None:
-    """Writes a checkpoint.
+class UploadedFolder:
+    """A checkpoint's remote folder that is being written.
 
     Args:
-        ranks: How the ranks wait for each other.
-        target: Its folder.
-        write: Writes this rank's files to the local folder that it is given.
-        keep: How many checkpoints there may be then.
+        target: The folder.
+        keep: How many checkpoints there may be when it is complete.
         place: Its place in the training.
+        is_first: Whether this is rank 0.
     """
 
-    def prepare() -> None:
+    def __init__(self, target: RemotePath, keep: int, place: Place, *, is_first: bool) -> None:
+        self._target, self._keep, self._place, self._is_first = target, keep, place, is_first
+
+    def begin(self) -> None:
+        """Removes an earlier checkpoint, and marks the folder as unfinished."""
+        target = self._target
+        if not self._is_first:
+            return
         if not _is_ours(target) and target.is_dir():
             raise CheckpointError(
                 f"{target} exists and is not an automatic checkpoint. Move it, or choose another folder for checkpoint="
@@ -47,33 +52,31 @@ def save(ranks: AllRanks, target: RemotePath, write: Callable[[Path], None], kee
         target.remove(manifest.NAME)
         (target / manifest.UNFINISHED).write_text("", encoding="utf-8")
 
-    def upload() -> str:
+    def write(self, write: Callable[[Path], None]) -> str:
+        """Has a function write this rank's files to a local folder, and uploads them; returns their marks."""
         marks = {}
-        with _own_folder(target.parent) as folder:
+        with _own_folder(self._target.parent) as folder:
             write(folder)
             for name in manifest.names(folder):
                 marks[name] = manifest.mark(folder / name)
-                (target / name).upload(folder / name)
+                (self._target / name).upload(folder / name)
         return json.dumps(marks)
 
-    def discard() -> None:
-        with contextlib.suppress(Exception):  # the next save removes it
-            target.remove(manifest.NAME)
-
-    def finish() -> None:
-        files = {name: mark for text in texts for name, mark in json.loads(text).items()}
-        (target / manifest.NAME).write_text(manifest.text(place, files), encoding="utf-8")
+    def finish(self, written: Sequence[str]) -> None:
+        """Writes the manifest, and removes checkpoints that are too old."""
+        if not self._is_first:
+            return
+        files = {name: mark for text in written for name, mark in json.loads(text).items()}
+        (self._target / manifest.NAME).write_text(manifest.text(self._place, files), encoding="utf-8")
         with contextlib.suppress(Exception):  # the next checkpoint removes them
-            (target / manifest.UNFINISHED).remove_file()
-            _remove_others(target.parent, keep, target)
+            (self._target / manifest.UNFINISHED).remove_file()
+            _remove_others(self._target.parent, self._keep, self._target)
 
-    ranks.run_on_first("prepare the folder", prepare)
-    try:
-        texts = ranks.collect("write the checkpoint", upload)
-    except Exception:
-        ranks.run_on_first("remove the unfinished checkpoint", discard)
-        raise
-    ranks.run_on_first("finish the checkpoint", finish)
+    def discard(self) -> None:
+        """Removes what was uploaded."""
+        if self._is_first:
+            with contextlib.suppress(Exception):  # the next save removes it
+                self._target.remove(manifest.NAME)
 
 
 def automatic(folder: RemotePath) -> list[str]:
