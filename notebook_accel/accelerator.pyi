@@ -3,7 +3,7 @@
 from notebook_accel.train.accelerator.accelerator import (
     Accelerator,
 )
-from notebook_accel.train.checkpoints.contents import (
+from notebook_accel.train.checkpoints.parts import (
     SCALER_NAME,
 )
 from notebook_accel.train.checkpoints.serialization import (

@@ -42,7 +42,7 @@ TABLE = (
     Row("notebook.views", "", "set_view"),
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),
     Row("train.accelerator.local_sgd", "local_sgd", "LocalSGD"),
-    Row("train.checkpoints.contents", "utils.constants", "",
+    Row("train.checkpoints.parts", "utils.constants", "",
         "OPTIMIZER_NAME RNG_STATE_NAME SAMPLER_NAME SCALER_NAME SCHEDULER_NAME"),
     Row("train.checkpoints.serialization", "utils.other", "", "load save"),
     Row("train.checkpoints.weights", "utils.constants", "SAFE_WEIGHTS_NAME",

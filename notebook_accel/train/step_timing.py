@@ -2,8 +2,8 @@
 
 At any moment the rank is in one part of a step. Code that enters another one calls `enter`, so the parts never overlap
 and always add up to the whole; what no part claims is the rest. A step ends with `step` of its optimizer. The clock is
-an observer of steps; forward passes, and copies of batches to the device, which observers do not hear of, are marked by
-`MeasuredCall` and `MeasuredTransfer`.
+an observer of steps. `MeasuredCall` and `MeasuredTransfer` mark what has no observers: forward passes, and copies of
+batches to the device.
 """
 
 from __future__ import annotations

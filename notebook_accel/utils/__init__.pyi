@@ -14,7 +14,7 @@ from . import versions as versions
 from notebook_accel.errors import (
     DistributedOperationException,
 )
-from notebook_accel.train.checkpoints.contents import (
+from notebook_accel.train.checkpoints.parts import (
     OPTIMIZER_NAME,
     RNG_STATE_NAME,
     SAMPLER_NAME,

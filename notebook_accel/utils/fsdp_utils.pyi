@@ -1,6 +1,6 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 
-from notebook_accel.train.checkpoints.contents import (
+from notebook_accel.train.checkpoints.parts import (
     OPTIMIZER_NAME,
 )
 from notebook_accel.train.checkpoints.weights import (

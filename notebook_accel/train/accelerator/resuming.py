@@ -11,9 +11,9 @@ from typing import Any
 from notebook_accel.errors import CheckpointError, ConfigurationError, NotebookAccelError
 from notebook_accel.train.checkpoints import background, manifest
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
-from notebook_accel.train.checkpoints.contents import LOADER_NAME, Contents, read_random_states
+from notebook_accel.train.checkpoints.contents import Contents, read_random_states
 from notebook_accel.train.checkpoints.manifest import Place
-from notebook_accel.train.checkpoints.parts import file_name
+from notebook_accel.train.checkpoints.parts import LOADER_NAME, file_name
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 from notebook_accel.train.checkpoints.serialization import load as load_file
 from notebook_accel.train.data.loader import PreparedLoader

@@ -51,15 +51,15 @@ class AllRanks:
         """
         return self._together(task, action, lambda result: result)[1]
 
-    def _together(self, task: str, action: Callable[[], T], told: Callable[[T], str]) -> tuple[T, list[str]]:
-        """Runs an action on every rank; returns its result, and what each rank tells of its own."""
+    def _together(self, task: str, action: Callable[[], T], describe: Callable[[T], str]) -> tuple[T, list[str]]:
+        """Runs an action on every rank; returns its result, and a description of that of each rank."""
         error: Exception | None = None
         result: Any = None
         try:
             result = action()
         except Exception as raised:
             error = raised
-        own = _FAILED + f"{type(error).__name__}: {error}" if error is not None else told(result)
+        own = _FAILED + f"{type(error).__name__}: {error}" if error is not None else describe(result)
         texts = self._gather(task, own)
         if error is not None:
             raise error

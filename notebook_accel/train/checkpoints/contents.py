@@ -21,19 +21,22 @@ from torch.optim import Optimizer
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import layouts
 from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
-from notebook_accel.train.checkpoints.parts import Part, file_name, safe_part
+from notebook_accel.train.checkpoints.parts import (
+    GRADIENTS_NAME,
+    LOADER_NAME,
+    RNG_STATE_NAME,
+    SCALER_NAME,
+    SCHEDULER_NAME,
+    TUNABLES_NAME,
+    Part,
+    file_name,
+    safe_part,
+)
 from notebook_accel.train.checkpoints.serialization import load
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 
-SCALER_NAME = "scaler.pt"
-TUNABLES_NAME = "tunables.pkl"
-SCHEDULER_NAME = "scheduler"
-SAMPLER_NAME = "sampler"
-LOADER_NAME = "dl_state_dict"
-GRADIENTS_NAME = "gradients"
-RNG_STATE_NAME = "random_states"
 _log = get_logger(__name__)
 
 

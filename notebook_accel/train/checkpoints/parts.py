@@ -15,6 +15,13 @@ from notebook_accel.train.checkpoints.serialization import refuse_unsafe, write_
 from notebook_accel.train.tensors.shards import is_dtensor
 
 OPTIMIZER_NAME = "optimizer"
+SCALER_NAME = "scaler.pt"
+TUNABLES_NAME = "tunables.pkl"
+SCHEDULER_NAME = "scheduler"
+SAMPLER_NAME = "sampler"
+LOADER_NAME = "dl_state_dict"
+GRADIENTS_NAME = "gradients"
+RNG_STATE_NAME = "random_states"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What watches the training steps on this rank: one list, whose order is that in which each hears of a point.
+"""The observers of the training steps on this rank: one list, in the order in which they are called.
 
-An observer has a method for each point of a step that it wants to hear of, on the thread that trains:
+An observer has a method for each point of a step at which it is called, on the thread that trains:
 
     batches(loader, batches)           a prepared loader begins an epoch; returns the batches, or yields them
-    before_backward(loss, is_synced)   `is_synced()` tells whether the pass waits for the gradients of other ranks
+    before_backward(loss, is_synced)   `is_synced()` returns whether the pass waits for the gradients of other ranks
     after_backward(has_ended)          `False`: it has raised an exception
     before_step()                      a prepared optimizer is about to step
     after_step(optimizer)              it has stepped
@@ -29,27 +29,27 @@ _INTERVAL = 0.1
 _bar_numbers = itertools.count(-1, -1)
 _number_by_loader: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The number of each loader's bar, the same in every epoch; negative, so that it is never that of a tqdm bar."""
-_Hearers = tuple[Callable[..., Any], ...]
+_Methods = tuple[Callable[..., Any], ...]
 
 
 class StepObservers:
-    """The observers of one rank. Each point has the methods to call there, so one that nobody watches costs nothing."""
+    """The observers of one rank. Each point has the methods to call there; one without observers costs nothing."""
 
-    batches: _Hearers
-    before_backward: _Hearers
-    after_backward: _Hearers
-    before_step: _Hearers
-    after_step: _Hearers
+    batches: _Methods
+    before_backward: _Methods
+    after_backward: _Methods
+    before_step: _Methods
+    after_step: _Methods
 
     def __init__(self) -> None:
         self._set([LoaderBars(), TrainingPoint.of_this_rank(), Controls()])
 
     def add(self, observer: Any) -> None:
-        """Adds an observer, which hears of each point after the others."""
+        """Adds an observer, which is called at each point after the others."""
         self._set([*self._all, observer])
 
     def begin_with(self, clock: StepClock) -> None:
-        """Makes this the clock, which comes first, since what other observers do is no part of what it measures."""
+        """Makes this the clock, which comes first, since it does not measure what other observers do."""
         self._set([clock, *(each for each in self._all if not isinstance(each, StepClock))])
 
     def remove(self, observer: Any) -> None:
