@@ -42,11 +42,12 @@ class StepObservers:
     after_step: _Methods
 
     def __init__(self) -> None:
-        self._set([LoaderBars(), TrainingPoint.of_this_rank(), Controls()])
+        self._set([LoaderBars(), TrainingPoint.of_this_rank()])
 
     def add(self, observer: Any) -> None:
-        """Adds an observer, which is called at each point after the others."""
-        self._set([*self._all, observer])
+        """Adds an observer, which is called at each point after the others, if it isn't there yet."""
+        if observer not in self._all:
+            self._set([*self._all, observer])
 
     def begin_with(self, clock: StepClock) -> None:
         """Makes this the clock, which comes first, since it does not measure what other observers do."""
@@ -84,12 +85,15 @@ class TrainingPoint:
 
 
 class Controls:
-    """Lets the controls of the launch, if it has any, pause and change the training."""
+    """Lets the controls of the launch pause and change the training."""
 
     def after_step(self, optimizer: object) -> None:
         control = events.step_control()
         if control is not None:
             control.on_step(optimizer)
+
+
+CONTROLS = Controls()
 
 
 class LoaderBars:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from notebook_accel import events
 from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.step_observers import CONTROLS
 
 
 class AcceleratedOptimizer(Optimizer):
@@ -33,14 +35,18 @@ class AcceleratedOptimizer(Optimizer):
         self.optimizer = optimizer
         self.scaler = scaler
         self.gradient_state = GradientState()
-        self._skipped = self._has_stepped = False
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
-        self._register_step_hook()
+        self._begin()
 
-    def _register_step_hook(self) -> None:
-        """Registers a hook that detects whether the scaler skipped the step; again after unpickling, which drops it."""
-        self._stepped = False
+    def _begin(self) -> None:
+        """Makes its steps known to the controls, and registers a hook that detects whether the scaler skipped one.
+
+        Called again after unpickling, which drops the hook.
+        """
+        self._skipped = self._has_stepped = self._stepped = False
+        if events.step_control() is not None:
+            self.gradient_state.observers.add(CONTROLS)
         if self.scaler is not None:
             this = weakref.ref(self)
             self.optimizer.register_step_post_hook(lambda optimizer, *_: _record_step(this(), optimizer))
@@ -50,8 +56,7 @@ class AcceleratedOptimizer(Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._skipped = self._has_stepped = False
-        self._register_step_hook()
+        self._begin()
 
     @property
     def state(self) -> Any:
