@@ -336,8 +336,8 @@ def _write_measurements(device: Path, gpu: FakeGpu) -> None:
     _write(device / "gpu_busy_percent", str(gpu.utilization))
     monitor = device / "hwmon/hwmon3"
     for number, (label, degrees) in enumerate([("edge", gpu.temperature - 5), ("junction", gpu.temperature)], 1):
-        _write(monitor / f"temp{number}_label", label)
-        _write(monitor / f"temp{number}_input", str(degrees * 1000))
+        for kind, content in ("label", label), ("input", str(degrees * 1000)):
+            _write(monitor / f"temp{number}_{kind}", content)
     _write(monitor / "power1_average", str(gpu.power * 10**6))
     _write(monitor / "power1_cap", str(gpu.power_limit * 10**6))
     for name, count in {"pcie_replay_count": 0, **gpu.errors}.items():
