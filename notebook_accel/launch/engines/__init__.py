@@ -4,8 +4,7 @@ contract.py          ─ the protocols `Engine` and `Ranks`; start reading here
 local_ranks.py       ─ reads what ranks on this machine send; the base of all but the cluster's
 fork_server.py       ─ the engine that starts ranks through a fork server, as forks or as new interpreters
 server_connection.py ─ the connection to a fork server
-server_group.py      ─ the connection to one group of processes on it
-server_ranks.py      ─ the ranks of such a group
+server_ranks.py      ─ the ranks that it has started
 tpu.py               ─ the engine for TPUs: the fork server starts one supervisor, which starts the ranks
 in_process.py        ─ the engine that runs a single rank on a thread of this process
 cluster_engine.py    ─ the engine for other machines: starts the bridge

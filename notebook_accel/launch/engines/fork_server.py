@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
-from notebook_accel.launch.engines.server_group import ServerGroup
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.system import limits, memory
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -22,6 +21,7 @@ class ServerEngine:
 
     isolated = True
     max_ranks: int | None = None
+    _ranks = ServerRanks
 
     def __init__(self, method: str, *, detached: bool = False) -> None:
         self.name = {"fork": "forkserver", "spawn": "spawn", "xla": "xla"}[method]
@@ -80,10 +80,6 @@ class ServerEngine:
         self.server = Server(control, log, load_time(environment))
 
     def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
-        return ServerRanks(self._open_group(spec, spec.size), spec, loop, listener)
-
-    def _open_group(self, spec: GroupSpec, size: int) -> ServerGroup:
-        """Opens a group of `size` processes on the server, for ranks with this environment."""
         limits.raise_file_limit(4 * spec.size)
         own_end, server_end = pair()
         try:
@@ -94,7 +90,7 @@ class ServerEngine:
             raise
         finally:
             server_end.close()
-        return ServerGroup(server, Channel(own_end), spec, size)
+        return self._ranks(server, Channel(own_end), spec, loop, listener)
 
     def _request_group(self, environment: Mapping[str, str], group: int) -> Server:
         """Has the server open a group at a descriptor; if it was killed from outside, a new one.
