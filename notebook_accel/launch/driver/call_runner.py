@@ -1,4 +1,4 @@
-"""One call on a group of ranks: sends it to them, and dispatches their events until it is over on all of them.
+"""One call on ranks: sends it to them, and dispatches their events until it is over on all of them.
 
 This is the loop of the kernel's thread while a launch or a cell runs. It applies events to the job, shows output, and
 checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escalation of signals (`escalation.py`).
@@ -42,12 +42,12 @@ from notebook_accel.events import (
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
-from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.prompts import Prompts
 from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests, StackRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
+from notebook_accel.launch.engines.ranks import Life, Ranks
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
@@ -70,7 +70,7 @@ class CallRunner:
     """Runs one call, on the thread that calls `run`.
 
     Args:
-        group: The ranks, by their local number, as in the job.
+        ranks: The ranks, by their local number, as in the job.
         job: Takes the ranks' events.
         view: Is refreshed while the call runs.
         output: Shows what the ranks write.
@@ -84,7 +84,7 @@ class CallRunner:
 
     def __init__(
         self,
-        group: RankGroup,
+        ranks: Ranks,
         job: Job,
         view: front_end.View,
         output: Output,
@@ -96,8 +96,7 @@ class CallRunner:
         policy: StopPolicy = ONE_CALL,
         members: Sequence[int] | None = None,
     ) -> None:
-        self._group = group
-        self._ranks = group.ranks
+        self._ranks = ranks
         self._members = range(len(job.ranks)) if members is None else members
         self._policy = policy
         self._job = job
@@ -105,7 +104,7 @@ class CallRunner:
         self._output = output
         self._requests = requests
         self._deadline = deadline
-        self._event_loop = group.loop
+        self._event_loop = ranks.loop
         self._lines = OutputLines(job, output, self._apply)
         self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job)
@@ -114,15 +113,9 @@ class CallRunner:
         requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
         self._next_stall_check = 0.0
-        self._debug_relay = DebugRelay(group, job, self._members)
-        self._shutdown = Shutdown(group, job, policy, self._members)
-        self._prompts = Prompts(group.loop, requests, self._on_input)
-        self._unanswered = set(self._members)
-        """Members that have neither answered nor exited."""
-        self._unfinished = set(self._members)
-        """Members on which the call is not over."""
-        self._answered: list[int] = []
-        """Members that have answered, and may not exit yet; see `_release_ranks`."""
+        self._debug_relay = DebugRelay(ranks, job, self._members)
+        self._shutdown = Shutdown(ranks, job, policy, self._members)
+        self._prompts = Prompts(ranks.loop, requests, self._on_input)
         self._namespace: Mapping[str, Any] | None = None
         """The names and values of the notebook, if it can be asked for them."""
         self._shown_at = 0.0
@@ -141,7 +134,7 @@ class CallRunner:
         self._job.runner.request_ranks = self._agreed_steps.request
         try:
             self._debug_relay.open()
-            with self._group.calling(self._members, payload, self._on_event):
+            with self._ranks.calling(self._members, payload, self._on_event):
                 while not self._is_finished():
                     self._event_loop.run_once(self._time_to_next_timer())
                     self._check_timers()
@@ -152,7 +145,7 @@ class CallRunner:
             ending = self._ending()
             if ending is Ending.RETURNED and self._policy.ranks_exit:
                 self._ranks.expect_ends()
-            oom_killed = ending is Ending.FAILED and self._group.oom_killed()
+            oom_killed = ending is Ending.FAILED and self._ranks.oom_killed()
             return AttemptOutcome(ending, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
             self._event_loop.unregister(self._requests)
@@ -171,8 +164,16 @@ class CallRunner:
         """The members' states, by local number."""
         return ((rank, self._job.ranks[rank]) for rank in self._members)
 
+    def _lives(self) -> Iterator[Life]:
+        """Whether each member has answered, or has exited."""
+        return (self._ranks.processes[rank].life for rank in self._members)
+
     def _is_finished(self) -> bool:
-        return self._shutdown.given_up or not self._unfinished
+        if self._shutdown.given_up:
+            return True
+        if self._policy.ranks_exit:
+            return all(life is Life.EXITED for life in self._lives())
+        return Life.BUSY not in self._lives()
 
     def _refresh(self) -> None:
         now = time.monotonic()
@@ -227,18 +228,15 @@ class CallRunner:
             if isinstance(event, Failed):
                 self._on_failure(StopReason.FAILURE)
             if isinstance(event, (Returned, Failed)):
-                self._on_answer(rank)
+                self._prompts.drop(rank)
+                self._release_ranks()
 
     def _on_exit(self, rank: int, exited: Exited) -> None:
-        if self._job.ranks[rank].exited:
-            return  # it has reported its exit itself
         if rank in self._members:
             self._lines.flush(rank)
         self._job.apply(rank, exited)
         self._debug_relay.on_exit(rank)
         self._prompts.drop(rank)
-        self._unanswered.discard(rank)
-        self._unfinished.discard(rank)
         if not self._job.ranks[rank].answered:
             self._on_failure(StopReason.DEATH)
         self._release_ranks()
@@ -255,23 +253,13 @@ class CallRunner:
         self._apply(rank, PhaseChanged(Phase.RUNNING))
         self._ranks.send([rank], Answer(answer))
 
-    def _on_answer(self, rank: int) -> None:
-        self._prompts.drop(rank)
-        self._unanswered.discard(rank)
-        if self._policy.ranks_exit:
-            self._answered.append(rank)
-            self._release_ranks()
-        else:
-            self._unfinished.discard(rank)
-
     def _release_ranks(self) -> None:
         """Lets the ranks that have answered exit, all together, once all have answered or the shutdown has begun.
 
         Otherwise, a rank that returns right after the rendezvous would be gone before the others have connected to it.
         """
-        if self._shutdown.reason is not None or not self._unanswered:
-            self._ranks.finish(self._answered)
-            self._answered.clear()
+        if self._policy.ranks_exit and (self._shutdown.reason is not None or Life.BUSY not in self._lives()):
+            self._ranks.finish([rank for rank in self._members if self._ranks.processes[rank].life is Life.IDLE])
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stall_watch.on_event(rank, event, time.monotonic())

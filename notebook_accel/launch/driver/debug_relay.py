@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from notebook_accel.events import DebugReplied, DebugRequested
-from notebook_accel.launch.driver.group import RankGroup
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.wire.event_loop import Wakeup
 
@@ -49,13 +49,13 @@ class DebugRelay:
     """The debuggers of the ranks that run one call. Only `send` may be called by other threads.
 
     Args:
-        group: The ranks.
+        ranks: The ranks.
         job: Their job.
         members: The ranks that run the call, by their index in the job.
     """
 
-    def __init__(self, group: RankGroup, job: Job, members: Sequence[int]) -> None:
-        self._group = group
+    def __init__(self, ranks: Ranks, job: Job, members: Sequence[int]) -> None:
+        self._ranks = ranks
         self._job = job
         self.members = members
         self._client: DebugClient | None = None
@@ -74,13 +74,13 @@ class DebugRelay:
         """Configures the debuggers, before the call is sent to the ranks."""
         self._client = _client
         if self._client is None:
-            if self._group.is_debugged:  # the user has turned the debugger off since the last call
+            if self._ranks.is_debugged:  # the user has turned the debugger off since the last call
                 self._request(self.members, [DISCONNECT], before_call=True)
-                self._group.is_debugged = False
+                self._ranks.is_debugged = False
             return
         self._wakeup = Wakeup()
-        self._group.loop.register(self._wakeup, self._on_wakeup)
-        self._group.is_debugged = True
+        self._ranks.loop.register(self._wakeup, self._on_wakeup)
+        self._ranks.is_debugged = True
         self._request(self.members, self._client.setup(), before_call=True)
         self._client.begin(self)
 
@@ -121,7 +121,7 @@ class DebugRelay:
         client, self._client = self._client, None
         if client is not None and self._wakeup is not None:
             client.end(self)
-            self._group.loop.unregister(self._wakeup)
+            self._ranks.loop.unregister(self._wakeup)
             self._wakeup.close()
 
     def _on_wakeup(self) -> None:
@@ -129,10 +129,10 @@ class DebugRelay:
         self._wakeup.clear()
         while self._outbox:
             members, messages = self._outbox.popleft()
-            self._group.ranks.send(members, DebugRequested(messages))
-        self._group.loop.unthrottle()  # a user waits for the reply
+            self._ranks.send(members, DebugRequested(messages))
+        self._ranks.loop.unthrottle()  # a user waits for the reply
 
     def _request(
         self, members: Collection[int], messages: Sequence[Mapping[str, Any]], *, before_call: bool = False
     ) -> None:
-        self._group.ranks.send(members, DebugRequested([json.dumps(each) for each in messages], before_call))
+        self._ranks.send(members, DebugRequested([json.dumps(each) for each in messages], before_call))

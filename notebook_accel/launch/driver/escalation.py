@@ -9,8 +9,8 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Preempt, Signalled
-from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import Steps, StopAction, StopPolicy, StopReason
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.show import front_end
@@ -29,14 +29,14 @@ class Shutdown:
     """Stops the ranks of one call according to a policy.
 
     Args:
-        group: The ranks.
+        ranks: The ranks.
         job: Records each signal that is sent.
         policy: Which steps are taken, and when.
         members: The ranks that run the call.
     """
 
-    def __init__(self, group: RankGroup, job: Job, policy: StopPolicy, members: Sequence[int]) -> None:
-        self._group = group
+    def __init__(self, ranks: Ranks, job: Job, policy: StopPolicy, members: Sequence[int]) -> None:
+        self._ranks = ranks
         self._job = job
         self._policy = policy
         self._members = members
@@ -82,7 +82,7 @@ class Shutdown:
         """Sends a deferred interrupt to a rank whose phase shows that it is now running."""
         if isinstance(event, PhaseChanged) and rank in self._deferred:
             self._deferred.discard(rank)
-            self._group.ranks.signal(rank, signal.SIGINT)
+            self._ranks.signal(rank, signal.SIGINT)
 
     def escalate(self, now: float) -> None:
         """Takes the steps that are due."""
@@ -114,7 +114,7 @@ class Shutdown:
             return
         if not self._store_closed and now >= self._first_exit + _CLOSE_STORE_AFTER:
             self._store_closed = True
-            self._group.ranks.close_store()
+            self._ranks.close_store()
         if now >= self._first_exit + _TERMINATE_WAITING_AFTER:
             for rank, state in self._unfinished():
                 if state.phase is Phase.WAITING and not state.stopped:
@@ -124,9 +124,9 @@ class Shutdown:
         self.escalated = True
         self.given_up = step is StopAction.GIVE_UP
         if step is StopAction.PREEMPT:
-            self._group.ranks.send(range(self._group.size), Preempt(StopReason.PREEMPTION.value))
+            self._ranks.send(range(self._ranks.size), Preempt(StopReason.PREEMPTION.value))
         if step is StopAction.DISCONNECT:
-            self._group.ranks.send(range(self._group.size), Disconnect())
+            self._ranks.send(range(self._ranks.size), Disconnect())
         if not isinstance(step, signal.Signals):
             return
         for rank, state in self._unfinished():
@@ -141,10 +141,10 @@ class Shutdown:
         if state.phase in (Phase.STARTING, Phase.IDLE):
             self._deferred.add(rank)  # no handler yet, or no cell to interrupt
         else:
-            self._group.ranks.signal(rank, signum)
+            self._ranks.signal(rank, signum)
 
     def _signal(self, rank: int, state: RankState, signum: signal.Signals) -> None:
         if signum == signal.SIGINT and state.phase in (Phase.STARTING, Phase.IDLE):
             signum = signal.SIGKILL  # no user code runs in it yet, and its handler may not be installed
         self._job.apply(rank, Signalled(signum))
-        self._group.ranks.signal(rank, signum)
+        self._ranks.signal(rank, signum)

@@ -11,7 +11,6 @@ from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
-from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
@@ -29,6 +28,7 @@ from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
 Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]
@@ -207,13 +207,13 @@ class Launch:
             node_request=self._plan.node_request,
         )
         self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
-        group = RankGroup(self._engine, spec)
+        started = self._engine.start(spec, EventLoop())
         try:
             view.open()  # while the ranks start
             ranks = [state.rank for state in self.job.ranks]
             output = Output(ranks, self._plan.label, self._screen, output_log.where_all_are(self.job.id))
             runner = CallRunner(
-                group,
+                started,
                 self.job,
                 view,
                 output,
@@ -225,7 +225,7 @@ class Launch:
             )
             return runner.run(self._payload)
         finally:
-            group.close()
+            started.close()
 
     def _conclude(self, attempt: AttemptOutcome) -> None:
         job = self.job

@@ -1,6 +1,7 @@
 """The engines: the driver's side of each way to start ranks. A new engine is a file here, and a row in `ENGINES`.
 
-contract.py          ─ the protocols `Engine` and `Ranks`; start reading here
+contract.py          ─ the base class `Engine`, and what ranks to start; start reading here
+ranks.py             ─ started ranks: `RankProcess` is one, `Ranks` is all of them
 local_ranks.py       ─ reads what ranks on this machine send; the base of all but the cluster's
 fork_server.py       ─ the engine that starts ranks through a fork server, as forks or as new interpreters
 server_connection.py ─ the connection to a fork server

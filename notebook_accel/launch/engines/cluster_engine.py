@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from notebook_accel import errors
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
-from notebook_accel.launch.engines.contract import GroupSpec, Listener, NodeInfo, Ranks
+from notebook_accel.launch.engines.contract import Engine, GroupSpec, NodeInfo
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import installed, memory, own_process, processes
 from notebook_accel.launch.system.node_environment import shared_environment
@@ -30,7 +31,7 @@ _SURVEY_LIFETIME = 30.0
 """Seconds for which the result of a survey is reused."""
 
 
-class ClusterEngine:
+class ClusterEngine(Engine):
     """Starts ranks on the nodes of one cluster.
 
     Args:
@@ -39,8 +40,6 @@ class ClusterEngine:
     """
 
     name = NAME
-    isolated = True
-    max_ranks: int | None = None
 
     def __init__(self, address: str, *, insecure: bool = False) -> None:
         self.address = address
@@ -62,15 +61,6 @@ class ClusterEngine:
             self._modules |= dict.fromkeys(new)
             if self.bridge is not None and new:
                 self.bridge.preload(new)
-
-    def is_importing(self, modules: Collection[str]) -> bool:
-        return False
-
-    def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
-        pass  # each process requests nodes of its own
-
-    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        raise NotImplementedError
 
     def nodes(self, least: int = 1) -> list[NodeInfo]:
         """As in the contract; the nodes are at most half a minute old."""
@@ -106,14 +96,14 @@ class ClusterEngine:
             self.close()  # the next one reads the environment anew
         return found
 
-    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
+    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
         if spec.rendezvous.listener is not None:
             spec.rendezvous.listener.close()  # the ranks join at a store on one of the nodes
         self.nodes()  # joins the cluster if necessary
         own_end, bridge_end = pair()
         with bridge_end:
             bridge = self._send({"op": "group"}, [bridge_end.fileno()])
-        return ClusterRanks(bridge.why_it_ended, Channel(own_end), spec, own(os.getcwd(), sys.path), loop, listener)
+        return ClusterRanks(bridge.why_it_ended, Channel(own_end), spec, own(os.getcwd(), sys.path), loop)
 
     def close(self) -> None:
         with self._lock:

@@ -1,17 +1,17 @@
-"""The driver's side of one group of ranks on the nodes of a cluster, which the bridge reaches."""
+"""The driver's side of ranks on the nodes of a cluster, which the bridge reaches."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Exited, Reports, from_wire, to_wire
-from notebook_accel.launch.engines.contract import GroupSpec, Listener
+from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.ranks import RankProcess, Ranks
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, Decoder, Message
@@ -20,8 +20,19 @@ _REPORT_READ = 2**16
 """How many bytes of a rank's events are read before this is reported to the rank's node."""
 
 
-class ClusterRanks:
-    """The ranks of one group. The requests and events on the channel are those of `launch/cluster/protocol.py`.
+class ClusterRank(RankProcess):
+    """A rank on a node of a cluster."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Message] | None = None
+        """The messages that have come since it was paused; `None` while it is not."""
+        self.read = 0
+        """Bytes of its events that were read since the last report to its node."""
+
+
+class ClusterRanks(Ranks):
+    """The ranks of one start. The requests and events on the channel are those of `launch/cluster/protocol.py`.
 
     Args:
         why_it_ended: Says why the bridge has ended, once it has.
@@ -29,8 +40,9 @@ class ClusterRanks:
         spec: The ranks.
         folders: The folders with the user's code, which the nodes need.
         loop: Reads what the ranks send.
-        listener: Is called with their events.
     """
+
+    processes: list[ClusterRank]
 
     def __init__(
         self,
@@ -39,20 +51,14 @@ class ClusterRanks:
         spec: GroupSpec,
         folders: Sequence[str],
         loop: EventLoop,
-        listener: Listener,
     ) -> None:
+        super().__init__(spec, loop)
         assert spec.node_request is not None
         self._why_it_ended = why_it_ended
         self._channel = channel
-        self._loop = loop
-        self._listener = listener
-        self._running = set(range(spec.size))
+        self.processes = [ClusterRank() for _ in range(spec.size)]
         self._payload: Payload | None = None
         """The latest call whose memory files were sent; each node gets it once."""
-        self._read: Counter[int] = Counter()
-        """Bytes of each rank's events that were read since the last report to its node."""
-        self._paused: dict[int, list[Message]] = {}
-        """The messages of each paused rank."""
         shared = dict(set.intersection(*(set(environment.items()) for environment in spec.environments)))
         loop.register_throttled(channel, self._receive, ranks=spec.size)
         self._request(
@@ -66,7 +72,7 @@ class ClusterRanks:
             environments=[dict(each.items() - shared.items()) for each in spec.environments],
         )
 
-    def call(self, ranks: Collection[int], payload: Payload) -> None:
+    def _call(self, ranks: Collection[int], payload: Payload) -> None:
         if payload.fds and payload is not self._payload:
             self._payload = payload
             self._request("payload", fds=payload.fds)
@@ -75,7 +81,7 @@ class ClusterRanks:
     def send(self, ranks: Collection[int], event: Event) -> None:
         self._request("send", ranks=list(ranks), event=to_wire(event)[0])
 
-    def finish(self, ranks: Collection[int]) -> None:
+    def _finish(self, ranks: Collection[int]) -> None:
         self._request("finish", ranks=list(ranks))
 
     def signal(self, rank: int, signum: int) -> None:
@@ -86,10 +92,12 @@ class ClusterRanks:
 
     def pause(self, rank: int) -> None:
         """As in the contract: what is not read is not reported as read, so that the rank's node stops sending."""
-        self._paused.setdefault(rank, [])
+        if self.processes[rank].held is None:
+            self.processes[rank].held = []
 
     def resume(self, rank: int) -> None:
-        for message in self._paused.pop(rank, ()):
+        held, self.processes[rank].held = self.processes[rank].held, None
+        for message in held or ():
             self._deliver(message)
 
     def close_store(self) -> None:
@@ -99,8 +107,9 @@ class ClusterRanks:
         self._request("expect_ends")
 
     def close(self) -> None:
-        self._loop.unregister(self._channel)
+        self.loop.unregister(self._channel)
         self._channel.close()
+        super().close()
 
     def _request(self, operation: str, blobs: Sequence[Any] = (), fds: Sequence[int] = (), **more: Any) -> None:
         with contextlib.suppress(OSError):  # the bridge has ended, which `_receive` reports
@@ -110,9 +119,9 @@ class ClusterRanks:
         """Handles what has arrived; returns whether that was only progress, so that the next read may be throttled."""
         messages = self._channel.receive(wait=False)
         if messages is None:
-            self._loop.unregister(self._channel)
-            if self._running:
-                self._listener.on_failure(LaunchError(self._why_it_ended(), engine_lost=True))
+            self.loop.unregister(self._channel)
+            if len(self.exited) < self.size:
+                self.on_failure(LaunchError(self._why_it_ended(), engine_lost=True))
             return False
         is_progress = True
         for message in messages:
@@ -121,14 +130,14 @@ class ClusterRanks:
 
     def _on_message(self, message: Message) -> bool:
         if message.header["op"] == "failed":
-            self._loop.unregister(self._channel)
-            self._listener.on_failure(LaunchError(message.header["error"]))
+            self.loop.unregister(self._channel)
+            self.on_failure(LaunchError(message.header["error"]))
             return False
         rank = message.header["rank"]
         if message.header["ended"]:
             self.resume(rank)
-        if rank in self._paused:
-            self._paused[rank].append(message)
+        if (held := self.processes[rank].held) is not None:
+            held.append(message)
             return True
         return self._deliver(message)
 
@@ -142,11 +151,12 @@ class ClusterRanks:
                 event = from_wire(header, blobs)
                 is_progress &= isinstance(event, (Bar, Reports))
                 if isinstance(event, Exited):
-                    self._running.discard(rank)
                     # The clock of another node is known to a tenth of a second.
                     event = replace(event, at=min(event.at, time.time()))
-                self._listener.on_event(rank, event)
-        self._read[rank] += message.header["weight"]
-        if self._read[rank] >= _REPORT_READ:
-            self._request("read", ranks=[rank], bytes=self._read.pop(rank))
+                self._report(rank, event)
+        process = self.processes[rank]
+        process.read += message.header["weight"]
+        if process.read >= _REPORT_READ:
+            self._request("read", ranks=[rank], bytes=process.read)
+            process.read = 0
         return is_progress

@@ -1,23 +1,24 @@
-"""The contract of engines: `Engine` starts ranks, and `Ranks` is a started group of them.
+"""The contract of engines: `Engine` starts ranks, which are a `Ranks` (`ranks.py`).
 
-A new engine is a file in this folder that implements both protocols, and a row in the table `ENGINES` of the package.
+A new engine is a file in this folder with a subclass of both, and a row in the table `ENGINES` of the package.
 `tests/launch/engines/test_conformance.py` runs against every engine of the table.
 """
 
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from notebook_accel.errors import LaunchError
-from notebook_accel.events import Event
 from notebook_accel.launch.system.network import ReservedPorts
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
-from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.engines.ranks import Ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,77 +97,18 @@ class GroupSpec:
         return constants.report_interval(self.size) if self.pace is None else self.pace
 
 
-class Listener(Protocol):
-    """What a group of ranks reports to, on the thread that runs the event loop."""
+class Engine(ABC):
+    """Starts ranks. What an engine has no use for, it leaves as it is here."""
 
-    def on_event(self, rank: int, event: Event) -> None:
-        """Handles an event of a rank."""
+    name: str
+    """Its name in the table of engines."""
+    isolated = True
+    """Whether each rank is a process, which can be killed, and has its own environment and output."""
+    max_ranks: int | None = None
+    """The largest number of ranks of one start; `None` if there is no limit."""
 
-    def on_failure(self, error: LaunchError) -> None:
-        """Handles that the ranks could not be started, or that what starts them has ended. No event follows."""
-
-
-class Ranks(Protocol):
-    """The started ranks of one group, numbered from 0 on this node.
-
-    Their events arrive while the event loop runs, those of each rank in order: what it wrote comes as `Written`, before
-    its next answer, display or request for input. The last event of each rank is `Exited`; a rank that exits by itself
-    may announce that, so there may be two.
-    """
-
-    def call(self, ranks: Collection[int], payload: Payload) -> None:
-        """Sends a call to ranks."""
-
-    def send(self, ranks: Collection[int], event: Event) -> None:
-        """Sends an event of `events/requests.py` to ranks. One that has exited is left out."""
-
-    def finish(self, ranks: Collection[int]) -> None:
-        """Tells ranks that no further call follows, so that they exit after their last."""
-
-    def signal(self, rank: int, signum: int) -> None:
-        """Sends a signal to a rank that has not exited; SIGKILL also ends the processes that the rank has started."""
-
-    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
-        """Has ranks that don't reply to `StacksRequested` write their stacks by a signal, which needs no GIL.
-
-        Args:
-            ranks: The ranks. One that isn't a process of its own can't do that.
-            number: Of the request. The event `Stacks` that follows carries it.
-        """
-
-    def pause(self, rank: int) -> None:
-        """Holds back a rank's events, except its exit, so that a rank that writes much has to wait."""
-
-    def resume(self, rank: int) -> None:
-        """Undoes `pause`."""
-
-    def close_store(self) -> None:
-        """Closes the store, so that ranks that wait there for one that has exited get an error. Only while stopping."""
-
-    def expect_ends(self) -> None:
-        """Lets ranks that have all returned exit by themselves, even after `close`, which kills the others."""
-
-    def close(self) -> None:
-        """Kills the remaining ranks and frees all resources. No event follows."""
-
-
-class Engine(Protocol):
-    """Starts ranks."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the table of engines."""
-
-    @property
-    def isolated(self) -> bool:
-        """Whether each rank is a process, which can be killed, and has its own environment and output."""
-
-    @property
-    def max_ranks(self) -> int | None:
-        """The largest size of a group; `None` if there is no limit."""
-
-    def warm(self) -> None:
-        """Starts to prepare for a first group, without waiting."""
+    def warm(self) -> None:  # noqa: B027  # not every engine prepares or holds anything
+        """Starts to prepare for a first launch, without waiting."""
 
     def nodes(self, least: int) -> list[NodeInfo] | None:
         """The nodes that it can start ranks on; `None` if it starts them on this one only.
@@ -177,12 +119,14 @@ class Engine(Protocol):
         Raises:
             LaunchError: The nodes can't be listed.
         """
+        return None
 
-    def preload(self, modules: Sequence[str]) -> None:
+    def preload(self, modules: Sequence[str]) -> None:  # noqa: B027  # not every engine prepares or holds anything
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 
     def is_importing(self, modules: Collection[str]) -> bool:
         """Whether some of the modules are being imported, so that ranks which start later need not do it themselves."""
+        return False
 
     def hand_over(self, successor: int, environment: Mapping[str, str]) -> Channel | None:
         """Prepares to let another process start ranks as fast as this one does.
@@ -194,23 +138,32 @@ class Engine(Protocol):
         Returns:
             The argument for its `take_over`, for the caller to send and close; `None` if there is nothing to hand over.
         """
+        return None
 
     def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
         """Takes over the value that `hand_over` returned in another process. This process has started nothing yet."""
+        raise NotImplementedError
 
-    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
+    def start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
         """Starts ranks, without waiting until they are ready.
 
         Args:
             spec: The ranks.
             loop: Runs on the thread that uses the ranks.
-            listener: Is called by the loop.
 
         Raises:
             LaunchError: They cannot be started.
         """
+        try:
+            return self._start(spec, loop)
+        except BaseException:
+            spec.rendezvous.ports.close()
+            raise
 
-    def close(self) -> None:
+    @abstractmethod
+    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks: ...
+
+    def close(self) -> None:  # noqa: B027  # not every engine prepares or holds anything
         """Frees all resources. The engine can still be used, since the next start prepares again."""
 
 

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.contract import GroupSpec, Listener, Ranks
+from notebook_accel.launch.engines.contract import Engine, GroupSpec
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_ranks import ServerRanks
 from notebook_accel.launch.system import limits, memory
@@ -16,11 +17,9 @@ from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, pair
 
 
-class ServerEngine:
+class ServerEngine(Engine):
     """Starts ranks through a server: by fork from a warm one, or by spawn from one that only starts processes."""
 
-    isolated = True
-    max_ranks: int | None = None
     _ranks = ServerRanks
 
     def __init__(self, method: str, *, detached: bool = False) -> None:
@@ -46,9 +45,6 @@ class ServerEngine:
         """Starts to prepare for a first group, by default of ranks with the environment of this process."""
         with self._lock:
             self._current(os.environ if environment is None else environment)
-
-    def nodes(self, least: int) -> None:
-        return None
 
     def preload(self, modules: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """As in the contract; `environment` is that of the imports, by default that of this process."""
@@ -79,7 +75,7 @@ class ServerEngine:
         log = memory.open_log()  # lives as long as the server
         self.server = Server(control, log, load_time(environment))
 
-    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> Ranks:
+    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
         limits.raise_file_limit(4 * spec.size)
         own_end, server_end = pair()
         try:
@@ -90,7 +86,7 @@ class ServerEngine:
             raise
         finally:
             server_end.close()
-        return self._ranks(server, Channel(own_end), spec, loop, listener)
+        return self._ranks(server, Channel(own_end), spec, loop)
 
     def _request_group(self, environment: Mapping[str, str], group: int) -> Server:
         """Has the server open a group at a descriptor; if it was killed from outside, a new one.

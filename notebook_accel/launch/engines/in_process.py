@@ -11,11 +11,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch.engines.contract import GroupSpec, Listener
+from notebook_accel.launch.engines.contract import Engine, GroupSpec
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.patches import store_of_one
 from notebook_accel.launch.rank.rank import Rank
@@ -31,47 +31,26 @@ _environment = threading.Lock()
 """Held by the rank whose environment is in `os.environ`, which all threads share."""
 
 
-class InProcessEngine:
+class InProcessEngine(Engine):
     """Starts a rank as a thread of this process; there is nothing to prepare."""
 
     name = "inprocess"
     isolated = False
-    max_ranks: int | None = 1
+    max_ranks = 1
 
-    def warm(self) -> None:
-        pass
-
-    def nodes(self, least: int) -> None:
-        return None
-
-    def preload(self, modules: Sequence[str]) -> None:
-        pass
-
-    def is_importing(self, modules: Collection[str]) -> bool:
-        return False
-
-    def hand_over(self, successor: int, environment: Mapping[str, str]) -> None:
-        pass  # a thread can't move to another process
-
-    def take_over(self, control: Channel, environment: Mapping[str, str]) -> None:
-        raise NotImplementedError
-
-    def start(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> InProcessRanks:
+    def _start(self, spec: GroupSpec, loop: EventLoop) -> InProcessRanks:
         if spec.rendezvous.listener is not None:
             spec.rendezvous.listener.close()  # a single rank has its store in its own memory
         if spec.size > 1 or spec.rendezvous.num_nodes > 1:
             raise LaunchError("the inprocess engine runs a single rank: pass num_processes=1, or choose another engine")
-        return InProcessRanks(spec, loop, listener)
-
-    def close(self) -> None:
-        pass
+        return InProcessRanks(spec, loop)
 
 
 class InProcessRanks(LocalRanks):
     """The one rank, on its thread."""
 
-    def __init__(self, spec: GroupSpec, loop: EventLoop, listener: Listener) -> None:
-        super().__init__(loop, listener)
+    def __init__(self, spec: GroupSpec, loop: EventLoop) -> None:
+        super().__init__(spec, loop)
         own_end, rank_end = pair()
         self._exit_receiver, self._exit_sender = pair()
         self._environment = dict(spec.environments[0])
@@ -86,7 +65,7 @@ class InProcessRanks(LocalRanks):
             self.close()
             raise
 
-    def call(self, ranks: Collection[int], packed: Payload) -> None:
+    def _call(self, ranks: Collection[int], packed: Payload) -> None:
         assert packed.unpacked is not None
         held = packed.unpacked
         self._rank.submit(lambda: held)
@@ -109,12 +88,12 @@ class InProcessRanks(LocalRanks):
     def close(self) -> None:
         self._rank.is_wanted = False
         self.signal(0, signal.SIGINT)
-        self._loop.unregister(self._exit_receiver)
+        self.loop.unregister(self._exit_receiver)
         self._exit_receiver.close()
         super().close()
 
     def _on_thread_end(self) -> None:
-        self._loop.unregister(self._exit_receiver)
+        self.loop.unregister(self._exit_receiver)
         self._on_exit(0, Exited(code=int(self._rank.failed), at=time.time()))
 
     def _serve(self) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch.engines.contract import GroupSpec, Listener
+from notebook_accel.launch.engines.contract import GroupSpec
 from notebook_accel.launch.engines.local_ranks import LocalRanks
+from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.engines.server_connection import Server
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -32,16 +33,15 @@ class ServerRanks(LocalRanks):
         channel: The socket of these ranks, whose other end the server has.
         spec: The ranks.
         loop: Reads what they send.
-        listener: Is called with their events.
     """
 
-    def __init__(self, server: Server, channel: Channel, spec: GroupSpec, loop: EventLoop, listener: Listener) -> None:
-        super().__init__(loop, listener)
+    def __init__(self, server: Server, channel: Channel, spec: GroupSpec, loop: EventLoop) -> None:
+        super().__init__(spec, loop)
         self._server = server
         self._channel = channel
         self._spec = spec
-        self._processes = 0
-        """The number of processes that have not ended."""
+        self._started = 0
+        """The number of processes that have been started, and have not ended."""
         try:
             self._start()
         except BaseException as error:
@@ -62,9 +62,10 @@ class ServerRanks(LocalRanks):
         A rank survives an interrupt. The server may be late on a busy machine, so that the interrupt of one cell would
         reach the rank in the next.
         """
-        if signum == signal.SIGINT and rank in self._pids and rank not in self._exited:
+        process = self.processes[rank]
+        if signum == signal.SIGINT and process.hello is not None and process.life is not Life.EXITED:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pids[rank], signum)
+                os.kill(process.hello.pid, signum)
         else:
             self._signal_process(rank, signum)
 
@@ -75,7 +76,7 @@ class ServerRanks(LocalRanks):
         self._request({"op": "expect_ends"})
 
     def close(self) -> None:
-        self._loop.unregister(self._channel)
+        self.loop.unregister(self._channel)
         self._channel.close()  # the server kills the processes that are left
         self._server.wake()
         super().close()
@@ -130,7 +131,7 @@ class ServerRanks(LocalRanks):
         finally:
             rank_end.close()
             close_all([out[1], err[1]])
-        self._processes += 1
+        self._started += 1
         return Channel(own_end), {out[0]: "stdout", err[0]: "stderr"}
 
     def _signal_process(self, number: int, signum: int) -> None:
@@ -147,17 +148,17 @@ class ServerRanks(LocalRanks):
     def _receive(self) -> None:
         messages = self._channel.receive(wait=False)
         if messages is None:
-            self._loop.unregister(self._channel)
-            self._listener.on_failure(LaunchError(self._server.why_it_ended(), engine_lost=True))
+            self.loop.unregister(self._channel)
+            self.on_failure(LaunchError(self._server.why_it_ended(), engine_lost=True))
         for message in messages or ():
             header = message.header
             if "error" in header:
-                self._loop.unregister(self._channel)
-                self._listener.on_failure(LaunchError(header["error"]))
+                self.loop.unregister(self._channel)
+                self.on_failure(LaunchError(header["error"]))
                 return
-            self._processes -= 1
-            if not self._processes:
-                self._loop.unregister(self._channel)  # the server may end
+            self._started -= 1
+            if not self._started:
+                self.loop.unregister(self._channel)  # the server may end
             self._on_process_exit(header["rank"], exited(header))
 
 

@@ -8,6 +8,7 @@ import signal
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited, Interrupt
 from notebook_accel.launch.engines.fork_server import ServerEngine
+from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.engines.server_ranks import ServerRanks, exited, output_pipe
 from notebook_accel.launch.tpu.environment import PER_RANK
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
@@ -22,16 +23,15 @@ class XlaRanks(ServerRanks):
     _supervisor: Channel | None = None
 
     def _start(self) -> None:
-        self._running = set(range(self._spec.size))
         self._open_rendezvous(1)
         self._supervisor, pipes = self._start_process(0, self._spec.environments[0])
-        for rank in range(self._spec.size):
+        for rank in range(self.size):
             self._add_rank(rank, self._supervisor, pipes)
-        self._loop.register(self._supervisor, self._on_supervisor)
+        self.loop.register(self._supervisor, self._on_supervisor)
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal. SIGKILL ends all ranks: the others would wait for the killed one in a collective."""
-        if rank not in self._running:
+        if self.processes[rank].life is Life.EXITED:
             return
         if signum == signal.SIGKILL:
             self._signal_process(0, signum)
@@ -45,7 +45,7 @@ class XlaRanks(ServerRanks):
     def close(self) -> None:
         super().close()
         if self._supervisor is not None:
-            self._loop.unregister(self._supervisor)
+            self.loop.unregister(self._supervisor)
             self._supervisor.close()
 
     def _add_rank(self, rank: int, supervisor: Channel, pipes: dict[int, str]) -> None:
@@ -59,7 +59,7 @@ class XlaRanks(ServerRanks):
         environment = self._spec.environments[rank]
         own = {name: environment[name] for name in PER_RANK if name in environment}
         with contextlib.suppress(OSError):  # the supervisor has died already, which `_on_process_exit` handles
-            supervisor.send({"rank": rank, "size": self._spec.size, "env": own}, fds=[rank_end.fileno(), *ends])
+            supervisor.send({"rank": rank, "size": self.size, "env": own}, fds=[rank_end.fileno(), *ends])
         rank_end.close()
         close_all(ends)
 
@@ -68,23 +68,19 @@ class XlaRanks(ServerRanks):
         assert self._supervisor is not None
         while self._supervisor.is_open and self._supervisor.has_data():
             self._on_supervisor()
-        for rank in sorted(self._running):
-            self._end(rank, how)
+        for rank in {*range(self.size)}.difference(self.exited):
+            self._on_exit(rank, how)
 
     def _on_supervisor(self) -> None:
         assert self._supervisor is not None
         messages = self._supervisor.receive(wait=False)
         if messages is None:
-            self._loop.unregister(self._supervisor)
+            self.loop.unregister(self._supervisor)
         for message in messages or ():
             if "error" in message.header:
-                self._listener.on_failure(LaunchError(message.header["error"]))
+                self.on_failure(LaunchError(message.header["error"]))
             else:
-                self._end(message.header["rank"], exited(message.header))
-
-    def _end(self, rank: int, how: Exited) -> None:
-        self._running.discard(rank)
-        self._on_exit(rank, how)
+                self._on_exit(message.header["rank"], exited(message.header))
 
 
 class XlaEngine(ServerEngine):

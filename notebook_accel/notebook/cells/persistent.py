@@ -12,13 +12,13 @@ from typing import Any
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import AttemptStarted, Heartbeat, Hello
+from notebook_accel.events import AttemptStarted
 from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.call_runner import CallRunner
-from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -27,6 +27,7 @@ from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import rank_losses
@@ -98,17 +99,17 @@ class PersistentRanks:
             heartbeat=config.heartbeat,
             node_request=self.plan.node_request,
         )
-        self._group = RankGroup(engine, spec)
+        self._ranks = engine.start(spec, EventLoop())
         try:
             self.call_on_ranks(worker.begin, state=state)
         except KeyboardInterrupt:
-            self._group.close()
+            self._ranks.close()
             raise front_end.interrupted(
                 "the ranks were interrupted while they started, and have ended; the next cell on every rank starts "
                 "new ones"
             ) from None
         except BaseException:
-            self._group.close()
+            self._ranks.close()
             raise
 
     @property
@@ -123,12 +124,12 @@ class PersistentRanks:
     @property
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, and how each of them ended."""
-        return {rank: rank_losses.how_it_ended(exited) for rank, exited in sorted(self._group.exited.items())}
+        return {rank: rank_losses.how_it_ended(exited) for rank, exited in sorted(self._ranks.exited.items())}
 
     @property
     def stuck(self) -> set[int]:
         """The ranks that did not stop when they were interrupted."""
-        return set() if self.running else set(self._group.busy)
+        return set() if self.running else self._ranks.busy
 
     # Calls
 
@@ -175,7 +176,7 @@ class PersistentRanks:
         view = view or front_end.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
-            self._group,
+            self._ranks,
             job,
             view,
             output,
@@ -230,10 +231,10 @@ class PersistentRanks:
 
     def _losses_text(self) -> str:
         """A paragraph on ranks that are stuck or dead; empty if there are none."""
-        if self._group.busy:
-            return "\n\n" + rank_losses.unresponsive(self._group.busy, self.names_lost(self._group.busy))
-        if self._group.exited:
-            return "\n\n" + rank_losses.gone(self._group.exited, self.names_lost())
+        if self._ranks.busy:
+            return "\n\n" + rank_losses.unresponsive(self._ranks.busy, self.names_lost(self._ranks.busy))
+        if self._ranks.exited:
+            return "\n\n" + rank_losses.gone(self._ranks.exited, self.names_lost())
         return ""
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:
@@ -253,16 +254,16 @@ class PersistentRanks:
         Returns `None` if none of them is free, or if the call fails or takes longer than `seconds`. For the Tab
         key, which must not wait.
         """
-        if self.running is not None or self.lost or self._group.is_called:
+        if self.running is not None or self.lost or self._ranks.listener is not None:
             return None
         try:
-            self._group.catch_up()
-            rank = next((each for each in members if each not in self.dead and each not in self._group.busy), None)
+            self._ranks.catch_up()
+            rank = next((each for each in members if each not in self.dead and each not in self._ranks.busy), None)
             if rank is None:
                 return None
             packed, _ = self.variables.pack((function, args, {}), {}, ())
             with contextlib.closing(packed), contextlib.closing(StopRequests()) as ignored, catch_sigint(ignored):
-                value = self._group.call_idle(rank, packed, seconds)
+                value = self._ranks.call_idle(rank, packed, seconds)
         except LaunchError as error:
             self.lost = str(error)
             return None
@@ -283,7 +284,7 @@ class PersistentRanks:
             )
         if not self.lost:
             try:
-                self._group.catch_up()
+                self._ranks.catch_up()
             except LaunchError as error:
                 self.lost = str(error)
         if self.lost:
@@ -291,9 +292,9 @@ class PersistentRanks:
         for rank, how in self.dead.items():
             if rank in members:
                 raise LaunchError(rank_losses.dead(rank, how, set(self.members) - self.dead.keys()))
-        if self._group.busy & set(members):
-            raise LaunchError(rank_losses.still_busy(self._group.busy, self.names_lost(self._group.busy)))
-        if self._may_be_broken and not self.dead and not self._group.busy:
+        if self._ranks.busy & set(members):
+            raise LaunchError(rank_losses.still_busy(self._ranks.busy, self.names_lost(self._ranks.busy)))
+        if self._may_be_broken and not self.dead and not self._ranks.busy:
             self._repair_group()
 
     def _repair_group(self) -> None:
@@ -311,7 +312,7 @@ class PersistentRanks:
 
     def signal(self, rank: int, signum: int) -> None:
         """Sends a signal to a rank."""
-        self._group.ranks.signal(rank, signum)
+        self._ranks.signal(rank, signum)
 
     def stop(self) -> None:
         """Cancels a cell that runs in the background, and ends the ranks. Idle ranks run their exit handlers."""
@@ -319,21 +320,21 @@ class PersistentRanks:
         if job is not None and job.cancel():
             job.cancel()  # a second cancel kills them without a grace period
             job.wait()
-        self._group.stop()
+        self._ranks.stop()
 
     def describe(self) -> list[RankStatus]:
         """The state of each rank."""
         rows = []
         for rank in self.members:
             row = RankStatus(rank, "idle")
-            for event in self._group.last_events(rank):
-                if isinstance(event, Hello):
-                    row.pid = event.pid
-                elif isinstance(event, Heartbeat):
-                    row.resident = event.resident
+            process = self._ranks.processes[rank]
+            if process.hello is not None:
+                row.pid = process.hello.pid
+            if process.heartbeat is not None:
+                row.resident = process.heartbeat.resident
             if rank in self.dead:
                 row.state = self.dead[rank]
-            elif rank in self._group.busy:
+            elif process.life is Life.BUSY:
                 row.state = "busy"
             rows.append(row)
         return rows

@@ -39,7 +39,7 @@ def relay(sent: list[Mapping[str, Any]]) -> Iterator[DebugRelay]:
     def send(members: Collection[int], event: DebugRequested) -> None:
         sent.extend(map(json.loads, event.messages))
 
-    group: Any = SimpleNamespace(loop=EventLoop(), ranks=SimpleNamespace(send=send), is_debugged=False)
+    group: Any = SimpleNamespace(loop=EventLoop(), send=send, is_debugged=False)
     debug_relay.set_client(Client())
     opened = DebugRelay(group, Job("train", 0, 2), [0, 1])
     opened.open()

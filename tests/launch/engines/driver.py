@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.errors import LaunchError
 from notebook_accel.events import (
     Event,
     Exited,
@@ -73,11 +72,12 @@ class Group:
         self._payloads: list[payload.Payload] = []
         self._loop = EventLoop()
         try:
-            self.ranks = engine.start(self.spec, self._loop, self)
+            self.ranks = engine.start(self.spec, self._loop)
         except BaseException:
             if rendezvous.listener is not None:
                 rendezvous.listener.close()
             raise
+        self.ranks.listener = self._on_event
 
     @property
     def size(self) -> int:
@@ -173,20 +173,15 @@ class Group:
             if not isinstance(event, (Heartbeat, MemoryPeaks, Exited))
         ]
 
-    # As a listener
-
-    def on_event(self, rank: int, event: Event) -> None:
+    def _on_event(self, rank: int, event: Event) -> None:
         self.order[rank].append(event.kind)
         if isinstance(event, Written):
             self.output[rank, {"stdout": "out", "stderr": "err"}[event.stream]] += b"".join(event.data)
             return
         if isinstance(event, Exited):
-            assert len(self.of(rank, Exited)) < 2  # it may announce it, before its parent tells of it
+            assert not self.of(rank, Exited)
             self.exits[rank] = event
         self.events[rank].append(event)
-
-    def on_failure(self, error: LaunchError) -> None:
-        raise error
 
 
 def run(engine: Engine, function: Callable[..., Any], *args: Any, size: int = 1, **options: Any) -> list[Any]:

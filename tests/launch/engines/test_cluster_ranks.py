@@ -34,7 +34,8 @@ class Bridge:
             heartbeat=1.0,
             node_request=NodeRequest(1, cpus=2),
         )
-        self.ranks = ClusterRanks(self.why_it_ended, Channel(own_end), spec, ["/project"], self.loop, self)
+        self.ranks = ClusterRanks(self.why_it_ended, Channel(own_end), spec, ["/project"], self.loop)
+        self.ranks.listener = lambda rank, event: self.heard.append((rank, event))
 
     def requests(self) -> list[dict[str, Any]]:
         if not self._channel.has_data():
@@ -58,12 +59,6 @@ class Bridge:
 
     def why_it_ended(self) -> str:
         return "it was killed"
-
-    def on_event(self, rank: int, event: Event) -> None:
-        self.heard.append((rank, event))
-
-    def on_failure(self, error: LaunchError) -> None:
-        raise error
 
 
 @pytest.fixture

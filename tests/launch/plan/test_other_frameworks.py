@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.launch.driver.group import RankGroup
 from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
+from notebook_accel.launch.engines.in_process import InProcessEngine
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.system.network import ReservedPorts
+from notebook_accel.launch.wire.event_loop import EventLoop
 
 
 @pytest.fixture
@@ -112,24 +113,15 @@ def test_nothing_is_set_for_what_is_not_installed(ports: ReservedPorts, monkeypa
 def test_ports_are_let_go_with_the_group(ports: ReservedPorts) -> None:
     rendezvous = Rendezvous(host="127.0.0.1", port=4321, listener=None, ports=ports)
 
-    class Engine:
-        def __init__(self, ranks: Any) -> None:
-            self.ranks = ranks
-
-        def start(self, spec: GroupSpec, loop: object, listener: object) -> Any:
-            if self.ranks is None:
-                raise OSError("no ranks")
-            return self.ranks
-
-    class Ranks:
-        def close(self) -> None:
-            pass
+    class Refusing(InProcessEngine):
+        def _start(self, spec: GroupSpec, loop: EventLoop) -> Any:
+            raise OSError("no ranks")
 
     spec = GroupSpec(environments=[{}], rendezvous=rendezvous, heartbeat=1.0)
     port = ports.take()
     with pytest.raises(OSError, match="no ranks"):
-        RankGroup(Engine(None), spec)  # type: ignore[arg-type]
+        Refusing().start(spec, EventLoop())
     listen(port, shared=False).close()
     port = ports.take()
-    RankGroup(Engine(Ranks()), spec).close()  # type: ignore[arg-type]
+    InProcessEngine().start(spec, EventLoop()).close()
     listen(port, shared=False).close()

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Bar, Event, Exited, Heartbeat, Preempt, Reports, StepTimes, Written, from_wire
+from notebook_accel.events import Bar, Event, Heartbeat, Preempt, Reports, StepTimes, Written, from_wire
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
-from notebook_accel.launch.engines.contract import Engine, GroupSpec, Ranks, Rendezvous
+from notebook_accel.launch.engines.contract import Engine, GroupSpec, Rendezvous
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.system import memory, network
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
@@ -32,8 +33,6 @@ class LocalGroup:
         self, header: Mapping[str, Any], engine: Engine, loop: EventLoop, add: Callable[[Frame], object]
     ) -> None:
         self._members: list[int] = header["members"]
-        self._running = set(self._members)
-        """Ranks that have not ended."""
         self._saves_checkpoints = bool(header["environment"].get("NOTEBOOK_ACCEL_CHECKPOINT_DIR"))
         self._preempted = False
         self._frames = EventFrames(header["group"], header["label"], header["ahead"])
@@ -70,14 +69,16 @@ class LocalGroup:
             pace=header["pace"],
         )
         try:
-            self._ranks = self._engine.start(spec, self._loop, self)
+            self._ranks = self._engine.start(spec, self._loop)
         except (LaunchError, OSError) as error:
-            self.on_failure(error)
+            self._on_failure(error)
+            return
+        self._ranks.listener, self._ranks.on_failure = self._on_event, self._on_failure
 
     @property
     def is_saving(self) -> bool:
         """Whether it was preempted, and some of its ranks run until they have saved a checkpoint."""
-        return self._preempted and bool(self._running)
+        return self._preempted and self._ranks is not None and len(self._ranks.exited) < self._ranks.size
 
     def preempt(self) -> None:
         """Has a training end with a checkpoint, if it saves any."""
@@ -135,7 +136,7 @@ class LocalGroup:
 
     # From the ranks
 
-    def on_event(self, rank: int, event: Event) -> None:
+    def _on_event(self, rank: int, event: Event) -> None:
         """Sends an event of a rank of this node to the bridge."""
         if isinstance(event, Written):
             self._write(rank, event.stream, self._partial_lines.add((rank, event.stream), b"".join(event.data)))
@@ -146,9 +147,9 @@ class LocalGroup:
                 self._write(rank, stream, self._partial_lines.take((rank, stream)))
         self._send(rank, event)
 
-    def on_failure(self, error: Exception) -> None:
+    def _on_failure(self, error: Exception) -> None:
         """Reports that the ranks could not be started, or that what starts them has ended."""
-        self._running.clear()
+        self._preempted = False
         self._add(({"op": "failed", "group": self._frames.group, "error": str(error)}, ()))
 
     def _write(self, local: int, stream: str, data: bytes) -> None:
@@ -157,8 +158,6 @@ class LocalGroup:
 
     def _send(self, local: int, event: Event) -> None:
         """Sends an event. While too much of a rank's is unread, nothing more is read from it, so that it waits."""
-        if isinstance(event, Exited):
-            self._running.discard(self._members[local])
         frame = self._frames.of(self._members[local], event)
         self._unread[local] += frame[0]["weight"]
         self._add(frame)
