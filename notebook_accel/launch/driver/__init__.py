@@ -2,9 +2,7 @@
 
 launcher.py         ─ `notebook_launcher`, which users call; start reading here
 launch.py           ─ one launch: a job with an attempt for each restart
-group.py            ─ the ranks of an attempt, from their start to their end
-call_runner.py      ─ one call on these ranks: the event loop, the timers, and where each event goes
-attempt_outcome.py  ─ how the call ended
+call_runner.py      ─ one call on its ranks: the event loop, the timers, and where each event goes
 stop_policy.py      ─ why ranks are stopped, and when each signal is due
 escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
 stall_watch.py      ─ decides whether a job has stalled

@@ -6,8 +6,10 @@ checks the timers of the timeout, of stalls (`stall_watch.py`) and of the escala
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.events import (
@@ -39,7 +41,6 @@ from notebook_accel.events import (
     TunableChanged,
     Written,
 )
-from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
 from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.output_lines import OutputLines
@@ -56,6 +57,7 @@ from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_names
+from notebook_accel.launch.wire.event_loop import Calls
 from notebook_accel.launch.wire.payload import Payload
 
 _TIMER_INTERVAL = 0.1
@@ -64,6 +66,27 @@ _RELEASE_AFTER = 0.3
 """Seconds from the beginning of a shutdown until ranks that are held in the debugger are let go."""
 _REFRESH_INTERVAL = 0.02
 """Seconds between two refreshes of the output and the view."""
+
+
+class Ending(enum.Enum):
+    """How an attempt ended."""
+
+    RETURNED = "returned"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+    STOPPED = "stopped"
+
+
+@dataclass
+class AttemptOutcome:
+    """The result of an attempt of a launch, or of one call on persistent ranks."""
+
+    ending: Ending
+    stacks_at_timeout: StacksByRank
+    """The ranks' stacks when the timeout passed."""
+    oom_killed: bool
+    escalated: bool
+    """Ranks were signalled, so a collective that they were in may have completed on some but not on others."""
 
 
 class CallRunner:
@@ -104,7 +127,10 @@ class CallRunner:
         self._output = output
         self._requests = requests
         self._deadline = deadline
-        self._event_loop = ranks.loop
+        self._calls = Calls(ranks.loop)
+        """What other threads and signal handlers have this thread do."""
+        self._stop_requests = 0
+        """How many requests to stop have been handled."""
         self._lines = OutputLines(job, output, self._apply)
         self._stacks_at_timeout: StacksByRank = {}
         self._stack_requests = StackRequests(self._ranks, job)
@@ -113,9 +139,9 @@ class CallRunner:
         requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
         self._next_stall_check = 0.0
-        self._debug_relay = DebugRelay(ranks, job, self._members)
+        self._debug_relay = DebugRelay(ranks, self._calls, job, self._members)
         self._shutdown = Shutdown(ranks, job, policy, self._members)
-        self._prompts = Prompts(ranks.loop, requests, self._on_input)
+        self._prompts = Prompts(ranks.loop, self._calls, requests, self._on_input)
         self._namespace: Mapping[str, Any] | None = None
         """The names and values of the notebook, if it can be asked for them."""
         self._shown_at = 0.0
@@ -129,14 +155,14 @@ class CallRunner:
             LaunchError: The ranks could not be started.
         """
         self._namespace = payload.namespace
-        self._event_loop.register(self._requests, self._on_request)
+        self._requests.listen(lambda: self._calls.add(self._on_request))
         self._job.runner.request_stacks = self._stack_requests.request
         self._job.runner.request_ranks = self._agreed_steps.request
         try:
             self._debug_relay.open()
             with self._ranks.calling(self._members, payload, self._on_event):
                 while not self._is_finished():
-                    self._event_loop.run_once(self._time_to_next_timer())
+                    self._ranks.loop.run_once(self._time_to_next_timer())
                     self._check_timers()
                     self._refresh()
             for rank, state in self._member_states():
@@ -148,11 +174,12 @@ class CallRunner:
             oom_killed = ending is Ending.FAILED and self._ranks.oom_killed()
             return AttemptOutcome(ending, self._stacks_at_timeout, oom_killed, self._shutdown.escalated)
         finally:
-            self._event_loop.unregister(self._requests)
+            self._requests.listen(None)
             if self._shutdown.reason is not None:
                 self._debug_relay.release()  # if the call was over before that was due
             self._debug_relay.close()
             self._prompts.close()
+            self._calls.close()
             self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies
             self._stack_requests.close()
@@ -272,7 +299,10 @@ class CallRunner:
             self._begin_shutdown(how)
 
     def _on_request(self) -> None:
-        reasons = self._requests.received()
+        reasons = self._requests.received
+        if len(reasons) == self._stop_requests:
+            return  # handled together with the one before
+        self._stop_requests = len(reasons)
         self._job.apply(None, StopRequested(len(reasons)))
         if reasons[-1] is not StopReason.PREEMPTION:
             self._prompts.refuse()  # first, since a rank that is a thread is interrupted only once it no longer waits
@@ -284,7 +314,7 @@ class CallRunner:
     def _begin_shutdown(self, reason: StopReason) -> None:
         self._shutdown.begin(reason, time.monotonic())
         # Later, so that an interrupt reaches ranks where they are held.
-        self._event_loop.call_later(_RELEASE_AFTER, self._debug_relay.release)
+        self._ranks.loop.call_later(_RELEASE_AFTER, self._debug_relay.release)
         self._release_ranks()
 
     def _time_to_next_timer(self) -> float:

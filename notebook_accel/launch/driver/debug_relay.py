@@ -7,14 +7,14 @@ there is none, ranks run without a debugger, and all of this costs nothing.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from notebook_accel.events import DebugReplied, DebugRequested
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.wire.event_loop import Wakeup
+from notebook_accel.launch.wire.event_loop import Calls
 
 DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
 """The request after which a rank continues without a debugger."""
@@ -50,12 +50,14 @@ class DebugRelay:
 
     Args:
         ranks: The ranks.
+        calls: Takes what other threads send to the event loop of the ranks.
         job: Their job.
         members: The ranks that run the call, by their index in the job.
     """
 
-    def __init__(self, ranks: Ranks, job: Job, members: Sequence[int]) -> None:
+    def __init__(self, ranks: Ranks, calls: Calls, job: Job, members: Sequence[int]) -> None:
         self._ranks = ranks
+        self._calls = calls
         self._job = job
         self.members = members
         self._client: DebugClient | None = None
@@ -63,8 +65,6 @@ class DebugRelay:
         self._held_at: float | None = None
         """When a rank was first seen to be held, since `held_seconds` was last called."""
         self._is_released = False
-        self._outbox: deque[tuple[Collection[int], Sequence[str]]] = deque()
-        self._wakeup: Wakeup | None = None
 
     def rank_of(self, member: int) -> int:
         """The global rank of a member."""
@@ -78,17 +78,17 @@ class DebugRelay:
                 self._request(self.members, [DISCONNECT], before_call=True)
                 self._ranks.is_debugged = False
             return
-        self._wakeup = Wakeup()
-        self._ranks.loop.register(self._wakeup, self._on_wakeup)
         self._ranks.is_debugged = True
         self._request(self.members, self._client.setup(), before_call=True)
         self._client.begin(self)
 
     def send(self, members: Collection[int], messages: Sequence[Mapping[str, Any]]) -> None:
         """Sends requests to the debuggers of members. Any thread may call this."""
-        self._outbox.append((members, [json.dumps(message) for message in messages]))
-        if self._wakeup is not None:
-            self._wakeup.wake()
+        self._calls.add(partial(self._send, members, [json.dumps(message) for message in messages]))
+
+    def _send(self, members: Collection[int], messages: Sequence[str]) -> None:
+        self._ranks.send(members, DebugRequested(messages))
+        self._ranks.loop.unthrottle()  # a user waits for the reply
 
     def on_reply(self, member: int, event: DebugReplied) -> None:
         """Passes a message of a rank's debugger on to the client."""
@@ -119,18 +119,8 @@ class DebugRelay:
     def close(self) -> None:
         """The call is over."""
         client, self._client = self._client, None
-        if client is not None and self._wakeup is not None:
+        if client is not None:
             client.end(self)
-            self._ranks.loop.unregister(self._wakeup)
-            self._wakeup.close()
-
-    def _on_wakeup(self) -> None:
-        assert self._wakeup is not None
-        self._wakeup.clear()
-        while self._outbox:
-            members, messages = self._outbox.popleft()
-            self._ranks.send(members, DebugRequested(messages))
-        self._ranks.loop.unthrottle()  # a user waits for the reply
 
     def _request(
         self, members: Collection[int], messages: Sequence[Mapping[str, Any]], *, before_call: bool = False

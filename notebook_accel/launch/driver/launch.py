@@ -9,8 +9,7 @@ from typing import Any
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
-from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
-from notebook_accel.launch.driver.call_runner import CallRunner
+from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, GroupSpec
@@ -123,7 +122,6 @@ class Launch:
     def close(self) -> None:
         """Frees what the launch holds, once it has run, or if it can't be run."""
         self._payload.close()
-        self.requests.close()
 
     def _announce(self) -> None:
         """Records a job that saves checkpoints before its ranks start, and names others that save to its folder."""
@@ -149,7 +147,7 @@ class Launch:
                     raise
                 attempt = self._attempt(number, view, deadline)
             leaving = rank_error.leaving(self.job.ranks)
-            is_last = number == config.max_restarts or not self.requests.is_empty or self._is_preempted(leaving)
+            is_last = number == config.max_restarts or self.requests.received or self._is_preempted(leaving)
             if attempt.ending is not Ending.FAILED or is_last:
                 self._conclude(attempt)
                 return
@@ -180,7 +178,7 @@ class Launch:
         others for the cores, and would be done later.
         """
         modules, deadline = preloader.needed(self._payload.used_names), time.monotonic() + IMPORT_TIMEOUT
-        while self._engine.is_importing(modules) and time.monotonic() < deadline and self.requests.is_empty:
+        while self._engine.is_importing(modules) and time.monotonic() < deadline and not self.requests.received:
             view.refresh()
             time.sleep(_IMPORT_CHECK)
 
@@ -242,7 +240,7 @@ class Launch:
             job.finish(Status.FAILED, error=late)
         elif attempt.ending is Ending.FAILED:
             job.finish(Status.FAILED, error=self._error(attempt))
-        elif self.requests.received()[0] is StopReason.CANCEL:
+        elif self.requests.received[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         else:
             text = f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended"

@@ -15,31 +15,33 @@ from functools import partial
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 
 
 @dataclass(eq=False)
 class _Prompt:
-    """A rank's request, and the answer once there is one."""
+    """A rank's request."""
 
     rank: int
     request: InputRequested
     withdraw: Callable[[], object] = lambda: None
-    answer: str | None = None
-    answered: bool = False
 
 
 class Prompts:
     """The requests for input during one call. The thread that runs the call calls all methods.
 
     Args:
-        loop: The event loop of the call, in which answers arrive.
+        loop: The event loop of the call.
+        calls: Takes the answers to that loop.
         requests: Gets an interrupt during a prompt as a request to stop.
         on_answer: Called with a rank and its answer, which is `None` where there is no input.
     """
 
-    def __init__(self, loop: EventLoop, requests: StopRequests, on_answer: Callable[[int, str | None], object]) -> None:
+    def __init__(
+        self, loop: EventLoop, calls: Calls, requests: StopRequests, on_answer: Callable[[int, str | None], object]
+    ) -> None:
         self._loop = loop
+        self._calls = calls
         self._requests = requests
         self._on_answer = on_answer
         self._waiting: deque[_Prompt] = deque()
@@ -48,13 +50,9 @@ class Prompts:
         self._counted_at = 0.0
         """Until when the time of the current one is counted in `_held`."""
         self._held = 0.0
-        self._wakeup: Wakeup | None = None
 
     def add(self, rank: int, request: InputRequested) -> None:
         """Prompts for a rank, as soon as the prompts before it are answered."""
-        if self._wakeup is None:
-            self._wakeup = Wakeup()
-            self._loop.register(self._wakeup, self._on_wakeup)
         self._waiting.append(_Prompt(rank, request))
         self._open_next()
 
@@ -83,9 +81,6 @@ class Prompts:
         """The call is over."""
         self._waiting.clear()
         self._withdraw_current()
-        if self._wakeup is not None:
-            self._loop.unregister(self._wakeup)
-            self._wakeup.close()
 
     def _open_next(self) -> None:
         if self._current is not None or not self._waiting:
@@ -100,18 +95,13 @@ class Prompts:
 
     def _take_answer(self, prompt: _Prompt, answer: str | None) -> None:
         """Called on any thread."""
-        prompt.answer, prompt.answered = answer, True
-        assert self._wakeup is not None
-        self._wakeup.wake()
+        self._calls.add(partial(self._pass_on, prompt, answer))
 
-    def _on_wakeup(self) -> None:
-        assert self._wakeup is not None
-        self._wakeup.clear()
-        prompt = self._current
-        if prompt is None or not prompt.answered:
-            return  # one that was withdrawn in the moment of its answer
+    def _pass_on(self, prompt: _Prompt, answer: str | None) -> None:
+        if prompt is not self._current:
+            return  # it was withdrawn in the moment of its answer
         self._end_current()
-        self._on_answer(prompt.rank, prompt.answer)
+        self._on_answer(prompt.rank, answer)
         self._loop.unthrottle()  # a user waits for what the rank does with it
         self._open_next()
 

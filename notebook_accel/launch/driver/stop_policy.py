@@ -10,12 +10,11 @@ import enum
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
 from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE
-from notebook_accel.launch.wire.event_loop import Wakeup
 
 
 class StopReason(enum.Enum):
@@ -103,30 +102,25 @@ class StopRequests:
     """
 
     def __init__(self) -> None:
-        self._wakeup = Wakeup()
         self._reasons: list[StopReason] = []
-
-    def fileno(self) -> int:
-        """Becomes readable with each request."""
-        return self._wakeup.fileno()
+        self._listener: Callable[[], object] | None = None
 
     def submit(self, reason: StopReason) -> None:
         """Requests a stop; the second request stops at once. Safe in a signal handler."""
         self._reasons.append(reason)
-        self._wakeup.wake()
+        if (listener := self._listener) is not None:
+            listener()
+
+    def listen(self, listener: Callable[[], object] | None) -> None:
+        """Has each request call a function on its own thread, and at once if there was one; `None` ends that."""
+        self._listener = listener
+        if listener is not None and self._reasons:
+            listener()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there was no request yet. Unlike `received`, this leaves a request to wake the event loop."""
-        return not self._reasons
-
-    def received(self) -> list[StopReason]:
+    def received(self) -> Sequence[StopReason]:
         """The reasons of all requests so far, the oldest first."""
-        self._wakeup.clear()
-        return list(self._reasons)
-
-    def close(self) -> None:
-        self._wakeup.close()
+        return tuple(self._reasons)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import itertools
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 
 from notebook_accel.launch.wire.stream import HasFileno
@@ -109,6 +110,36 @@ class EventLoop:
         for callback in due:
             callback()
         return bool(due)
+
+
+class Calls:
+    """Has an event loop call functions for other threads and for signal handlers, in their order.
+
+    Args:
+        loop: Calls them, on its thread.
+    """
+
+    def __init__(self, loop: EventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._wakeup = Wakeup()
+        loop.register(self._wakeup, self._run)
+
+    def add(self, function: Callable[[], object]) -> None:
+        """Calls a function soon. Any thread may call this at any time; it does nothing once this is closed."""
+        self._waiting.append(function)
+        self._wakeup.wake()
+
+    def close(self) -> None:
+        """Calls nothing more."""
+        self._waiting.clear()
+        self._loop.unregister(self._wakeup)
+        self._wakeup.close()
+
+    def _run(self) -> None:
+        self._wakeup.clear()
+        while self._waiting:
+            self._waiting.popleft()()
 
 
 class Wakeup:

@@ -156,7 +156,6 @@ class _CellRun:
         """Leaves the ranks to the next cell, without running this one."""
         self._ranks.running = None
         self._packed.close()
-        self.requests.close()
 
     def __call__(self) -> None:
         """Runs the cell to its end; the job then has its result or error."""
@@ -181,7 +180,6 @@ class _CellRun:
                 self._ranks.variables.bind(reply.bound, rank)
             view.finish()
             self._packed.close()
-            self.requests.close()
         show(self._members, replies, self._ranks.plan.label)
 
     def _collect_replies(self, found: list[Any], replies: list[Reply]) -> list[Any] | None:

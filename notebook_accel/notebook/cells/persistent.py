@@ -13,8 +13,7 @@ from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import AttemptStarted
-from notebook_accel.launch.driver.attempt_outcome import AttemptOutcome, Ending
-from notebook_accel.launch.driver.call_runner import CallRunner
+from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
 from notebook_accel.launch.engines.contract import GroupSpec
@@ -158,7 +157,6 @@ class PersistentRanks:
             return found
         finally:
             packed.close()
-            requests.close()
 
     def call(
         self,
@@ -215,7 +213,7 @@ class PersistentRanks:
                 job.finish(Status.DONE, digest(values or []))
             else:
                 job.finish(Status.FAILED, error=problem)
-        elif attempt.ending is Ending.STOPPED and requests.received()[0] is StopReason.CANCEL:
+        elif attempt.ending is Ending.STOPPED and requests.received[0] is StopReason.CANCEL:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
             text = f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}"
@@ -262,7 +260,7 @@ class PersistentRanks:
             if rank is None:
                 return None
             packed, _ = self.variables.pack((function, args, {}), {}, ())
-            with contextlib.closing(packed), contextlib.closing(StopRequests()) as ignored, catch_sigint(ignored):
+            with contextlib.closing(packed), catch_sigint(StopRequests()):  # no interrupt is raised within
                 value = self._ranks.call_idle(rank, packed, seconds)
         except LaunchError as error:
             self.lost = str(error)

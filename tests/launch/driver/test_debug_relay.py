@@ -13,7 +13,7 @@ from notebook_accel.events import DebugRequested
 from notebook_accel.launch.driver import debug_relay
 from notebook_accel.launch.driver.debug_relay import DISCONNECT, DebugRelay
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 
 
 class Client:
@@ -41,10 +41,12 @@ def relay(sent: list[Mapping[str, Any]]) -> Iterator[DebugRelay]:
 
     group: Any = SimpleNamespace(loop=EventLoop(), send=send, is_debugged=False)
     debug_relay.set_client(Client())
-    opened = DebugRelay(group, Job("train", 0, 2), [0, 1])
+    calls = Calls(group.loop)
+    opened = DebugRelay(group, calls, Job("train", 0, 2), [0, 1])
     opened.open()
     yield opened
     opened.close()
+    calls.close()
     debug_relay.set_client(None)
 
 

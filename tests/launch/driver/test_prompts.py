@@ -11,7 +11,7 @@ from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.prompts import Prompts
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 
 
 class Notebook(front_end.Terminal):
@@ -40,9 +40,10 @@ class Call:
 
     def __init__(self) -> None:
         self.loop = EventLoop()
+        self.calls = Calls(self.loop)
         self.requests = StopRequests()
         self.answers: list[tuple[int, str | None]] = []
-        self.prompts = Prompts(self.loop, self.requests, lambda *answer: self.answers.append(answer))
+        self.prompts = Prompts(self.loop, self.calls, self.requests, lambda *answer: self.answers.append(answer))
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def call() -> Iterator[Call]:
     found = Call()
     yield found
     found.prompts.close()
-    found.requests.close()
+    found.calls.close()
 
 
 def test_one_rank_is_asked_for_at_a_time(shown: Notebook, call: Call) -> None:
@@ -123,4 +124,4 @@ def test_an_interrupt_in_a_terminal_stops_the_call_and_refuses_the_prompt(
     call.prompts.add(0, InputRequested("", "0? "))
     call.loop.run_once(5)
     assert call.answers == [(0, None)]
-    assert call.requests.received() == [StopReason.INTERRUPT]
+    assert list(call.requests.received) == [StopReason.INTERRUPT]

@@ -18,7 +18,6 @@ def test_a_repeated_sigterm_takes_no_time_from_the_checkpoint(monkeypatch: pytes
     with catch_sigterm(requests):
         for _ in range(3):
             signal.raise_signal(signal.SIGTERM)
-        assert requests.received() == [StopReason.PREEMPTION]
+        assert list(requests.received) == [StopReason.PREEMPTION]
         assert not later
     assert later == [(os.getpid(), signal.SIGTERM)], "it takes effect afterwards, once"
-    requests.close()

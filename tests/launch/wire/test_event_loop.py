@@ -2,12 +2,14 @@ import contextlib
 import itertools
 import os
 import select
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop, Wakeup
 
 
 class Source:
@@ -159,3 +161,27 @@ def test_a_wakeup_that_comes_after_the_end_goes_to_no_other_file() -> None:
     assert not any(is_readable(reading) for reading, _ in pipes)
     for number in itertools.chain(*pipes):
         os.close(number)
+
+
+def test_what_other_threads_and_signal_handlers_ask_for_is_called_in_the_loop_in_order() -> None:
+    loop, called = EventLoop(), list[tuple[int, int]]()
+    calls = Calls(loop)
+
+    def ask(number: int) -> None:
+        calls.add(lambda: called.append((number, threading.get_ident())))
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: ask(1))
+    try:
+        thread = threading.Thread(target=ask, args=(0,))
+        thread.start()
+        thread.join()
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not called
+    loop.run_once(5)
+    assert called == [(0, threading.get_ident()), (1, threading.get_ident())]
+    calls.close()
+    ask(2)
+    assert not loop.run_once(0)
+    assert len(called) == 2

@@ -5,19 +5,20 @@ It does not depend on what has started it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster import event_frames
-from notebook_accel.launch.cluster.agent import node_shutdown
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.local_group import LocalGroup
 from notebook_accel.launch.cluster.connection import FrameConnection
@@ -26,7 +27,7 @@ from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.engines.contract import Rendezvous
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire.constants import PREEMPTION_GRACE
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 from notebook_accel.launch.wire.mirrored import notebook_state
 
 _TICK = 1.0
@@ -68,7 +69,7 @@ class NodeAgent:
         sender = threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True)
         sender.start()
         try:
-            with node_shutdown.noticed(self._loop, self._leave):
+            with self._noticing_shutdown():
                 while self._connected and not self._has_left():
                     self._loop.run_once(_TICK)
             self._backlog.close()
@@ -83,6 +84,24 @@ class NodeAgent:
             self._engine.close()
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def _noticing_shutdown(self) -> Iterator[None]:
+        """Notices that the node shuts down: SIGTERM then reaches all of its processes.
+
+        Does nothing off the main thread, where Python delivers no signal.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        calls = Calls(self._loop)
+        before = signal.signal(signal.SIGTERM, lambda *_: calls.add(self._leave))
+        try:
+            yield
+        finally:
+            # `None` means that the previous handler was not installed by Python, so it can't be restored.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+            calls.close()
+
     def _send_frames(self) -> None:
         """Sends frames to the bridge, and something now and then, so that each side detects that the other is lost."""
         try:
@@ -93,6 +112,8 @@ class NodeAgent:
 
     def _leave(self) -> None:
         """Has the trainings end with a checkpoint, which also ends their ranks on other nodes, after the same step."""
+        if self._leave_at < math.inf:
+            return  # SIGTERM has come again
         self._leave_at = time.monotonic() + PREEMPTION_GRACE
         self._backlog.add(({"op": "leaving"}, ()))
         for group in self._groups.values():

@@ -23,7 +23,7 @@ from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.bridge.relay import Relay
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import limits
-from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _TICK = 1.0
@@ -48,14 +48,12 @@ class Bridge:
         self._relays: dict[int, Relay] = {}
         self._opened = 0
         self._connected = False
-        self._posted: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._chores: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._wakeup = Wakeup()
         self._loop = EventLoop()
+        self._calls = Calls(self._loop)
 
     def run(self) -> None:
         """Serves until the kernel has ended."""
-        self._loop.register(self._wakeup, self._on_posted)
         self._loop.register(self._control, self._on_control)
         if hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):
@@ -85,16 +83,6 @@ class Bridge:
         signal.pause()
 
     # Threads
-
-    def _post(self, act: Callable[[], object]) -> None:
-        """Calls a function on the thread of the loop."""
-        self._posted.put(act)
-        self._wakeup.wake()
-
-    def _on_posted(self) -> None:
-        self._wakeup.clear()
-        while not self._posted.empty():
-            self._posted.get()()
 
     def _do_chores(self) -> None:
         while True:
@@ -177,9 +165,9 @@ class Bridge:
             found = agents.start(self._launcher, request, environ)
         except Exception as error:
             text = _text(error)
-            self._post(lambda: self._on_start_failed(request, text))
+            self._calls.add(lambda: self._on_start_failed(request, text))
         else:
-            self._post(lambda: self._on_started(request, NodePool(*found, self._loop)))
+            self._calls.add(lambda: self._on_started(request, NodePool(*found, self._loop)))
 
     def _on_started(self, request: NodeRequest, pool: NodePool) -> None:
         if request in self._pools:
