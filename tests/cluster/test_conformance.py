@@ -10,7 +10,7 @@ import pytest
 
 from notebook_accel.events import Hello
 from notebook_accel.launch.engines.cluster_engine import ClusterEngine
-from notebook_accel.launch.engines.contract import GroupSpec, NodeRequest
+from notebook_accel.launch.engines.contract import NodeRequest, RanksSpec
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.wire.event_loop import EventLoop
 from tests.cluster.conftest import Cluster
@@ -32,7 +32,7 @@ _LEFT_OUT = {
 class Spread(ClusterEngine):
     """Spreads every group over both nodes."""
 
-    def start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
+    def start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
         return super().start(replace(spec, node_request=NodeRequest(2, cpus=2)), loop)
 
 

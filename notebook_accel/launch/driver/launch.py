@@ -12,7 +12,7 @@ from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
-from notebook_accel.launch.engines.contract import Engine, GroupSpec
+from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -198,7 +198,7 @@ class Launch:
 
     def _attempt(self, number: int, view: Views, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)
-        spec = GroupSpec(
+        spec = RanksSpec(
             environments=environment.of_ranks(self._plan, rendezvous, self._environ),
             rendezvous=rendezvous,
             heartbeat=self._plan.config.heartbeat,

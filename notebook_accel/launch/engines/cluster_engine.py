@@ -14,7 +14,7 @@ from typing import IO, Any
 from notebook_accel import errors
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
-from notebook_accel.launch.engines.contract import Engine, GroupSpec, NodeInfo
+from notebook_accel.launch.engines.contract import Engine, NodeInfo, RanksSpec
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import installed, memory, own_process, processes
@@ -96,7 +96,7 @@ class ClusterEngine(Engine):
             self.close()  # the next one reads the environment anew
         return found
 
-    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
+    def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
         if spec.rendezvous.listener is not None:
             spec.rendezvous.listener.close()  # the ranks join at a store on one of the nodes
         self.nodes()  # joins the cluster if necessary

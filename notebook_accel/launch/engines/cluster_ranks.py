@@ -10,7 +10,7 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Exited, Reports, from_wire, to_wire
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.ranks import RankProcess, Ranks
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
@@ -36,7 +36,7 @@ class ClusterRanks(Ranks):
 
     Args:
         why_it_ended: Says why the bridge has ended, once it has.
-        channel: The group's socket, whose other end the bridge has.
+        channel: The socket of these ranks, whose other end the bridge has.
         spec: The ranks.
         folders: The folders with the user's code, which the nodes need.
         loop: Reads what the ranks send.
@@ -48,7 +48,7 @@ class ClusterRanks(Ranks):
         self,
         why_it_ended: Callable[[], str],
         channel: Channel,
-        spec: GroupSpec,
+        spec: RanksSpec,
         folders: Sequence[str],
         loop: EventLoop,
     ) -> None:

@@ -53,7 +53,7 @@ class NodeInfo:
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """The nodes that a group needs. Its ranks are spread over them in order, equally many on each."""
+    """The nodes that ranks need. The ranks are spread over them in order, equally many on each."""
 
     count: int
     cpus: int
@@ -74,7 +74,7 @@ class NodeRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupSpec:
+class RanksSpec:
     """The ranks to start."""
 
     environments: Sequence[Mapping[str, str]]
@@ -144,7 +144,7 @@ class Engine(ABC):
         """Takes over the value that `hand_over` returned in another process. This process has started nothing yet."""
         raise NotImplementedError
 
-    def start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
+    def start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
         """Starts ranks, without waiting until they are ready.
 
         Args:
@@ -161,7 +161,7 @@ class Engine(ABC):
             raise
 
     @abstractmethod
-    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks: ...
+    def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks: ...
 
     def close(self) -> None:  # noqa: B027  # not every engine prepares or holds anything
         """Frees all resources. The engine can still be used, since the next start prepares again."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.launch.engines.contract import Engine, GroupSpec
+from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.engines.server_connection import Server, load_time
 from notebook_accel.launch.engines.server_ranks import ServerRanks
@@ -42,7 +42,7 @@ class ServerEngine(Engine):
         self._broken: set[str] = set()
 
     def warm(self, environment: Mapping[str, str] | None = None) -> None:
-        """Starts to prepare for a first group, by default of ranks with the environment of this process."""
+        """Starts to prepare for a first launch, by default of ranks with the environment of this process."""
         with self._lock:
             self._current(os.environ if environment is None else environment)
 
@@ -75,12 +75,12 @@ class ServerEngine(Engine):
         log = memory.open_log()  # lives as long as the server
         self.server = Server(control, log, load_time(environment))
 
-    def _start(self, spec: GroupSpec, loop: EventLoop) -> Ranks:
+    def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
         limits.raise_file_limit(4 * spec.size)
         own_end, server_end = pair()
         try:
             with self._lock:
-                server = self._request_group(spec.environments[0], server_end.fileno())
+                server = self._open(spec.environments[0], server_end.fileno())
         except BaseException:
             own_end.close()
             raise
@@ -88,20 +88,20 @@ class ServerEngine(Engine):
             server_end.close()
         return self._ranks(server, Channel(own_end), spec, loop)
 
-    def _request_group(self, environment: Mapping[str, str], group: int) -> Server:
-        """Has the server open a group at a descriptor; if it was killed from outside, a new one.
+    def _open(self, environment: Mapping[str, str], socket: int) -> Server:
+        """Has the server, or a new one if it was killed from outside, take requests for ranks at a socket.
 
         Raises:
             LaunchError: The new one has ended, too.
         """
         server = self._current(environment)
         with contextlib.suppress(OSError):
-            server.control.send({"op": "group"}, fds=[group])
+            server.control.send({"op": "group"}, fds=[socket])
             return server
         self._discard()
         server = self._current(environment)
         try:
-            server.control.send({"op": "group"}, fds=[group])
+            server.control.send({"op": "group"}, fds=[socket])
         except OSError as error:
             raise LaunchError(server.why_it_ended(), engine_lost=True) from error
         return server
@@ -120,7 +120,7 @@ class ServerEngine(Engine):
     def _current(self, environment: Mapping[str, str]) -> Server:
         """The server to use for ranks with this environment."""
         if self.server is not None and self.server.settings != load_time(environment):
-            self.server.retire()  # its groups keep running
+            self.server.retire()  # its ranks keep running
             self.server = None
             self._discard()
         if self.server is not None:

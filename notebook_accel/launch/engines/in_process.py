@@ -1,4 +1,4 @@
-"""Runs the one rank of a group on a thread of this process: nothing is copied, and a debugger works.
+"""Runs a single rank on a thread of this process: nothing is copied, and a debugger works.
 
 For debugging a function, and for systems on which no process can be started. The rank shares the notebook's memory,
 environment and output, and cannot be killed; an interrupt is raised in it between two of its Python instructions.
@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch.engines.contract import Engine, GroupSpec
+from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.rank.patches import store_of_one
 from notebook_accel.launch.rank.rank import Rank
@@ -38,7 +38,7 @@ class InProcessEngine(Engine):
     isolated = False
     max_ranks = 1
 
-    def _start(self, spec: GroupSpec, loop: EventLoop) -> InProcessRanks:
+    def _start(self, spec: RanksSpec, loop: EventLoop) -> InProcessRanks:
         if spec.rendezvous.listener is not None:
             spec.rendezvous.listener.close()  # a single rank has its store in its own memory
         if spec.size > 1 or spec.rendezvous.num_nodes > 1:
@@ -49,7 +49,7 @@ class InProcessEngine(Engine):
 class InProcessRanks(LocalRanks):
     """The one rank, on its thread."""
 
-    def __init__(self, spec: GroupSpec, loop: EventLoop) -> None:
+    def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
         super().__init__(spec, loop)
         own_end, rank_end = pair()
         self._exit_receiver, self._exit_sender = pair()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from notebook_accel.events import Event, Exited, Hello, Stacks
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.ranks import Life, RankProcess, Ranks
 from notebook_accel.launch.wire import payload, stack_frames
 from notebook_accel.launch.wire.constants import STACKS_SIGNAL
@@ -61,7 +61,7 @@ class LocalRanks(Ranks):
 
     processes: list[LocalRank]
 
-    def __init__(self, spec: GroupSpec, loop: EventLoop) -> None:
+    def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
         super().__init__(spec, loop)
         self.processes = []
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Blobs, Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -92,7 +92,7 @@ class Ranks(ABC):
     processes: Sequence[RankProcess]
     """The ranks."""
 
-    def __init__(self, spec: GroupSpec, loop: EventLoop) -> None:
+    def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
         self.size = spec.size
         self.loop = loop
         self.listener: Callable[[int, Event], object] | None = None

@@ -128,13 +128,13 @@ class Server:
         return processes.why_it_ended(_WHAT, self._log)
 
     def retire(self) -> None:
-        """Lets the server end once its groups have."""
+        """Lets the server end once its ranks have."""
         with contextlib.suppress(OSError):
             self.control.send({"op": "retire"})
         self.close()
 
     def close(self) -> None:
-        """Ends the server and its ranks now; if it is retired, once its groups have ended."""
+        """Ends the server and its ranks now; if it is retired, once its ranks have ended."""
         self.control.close()
         self._log.close()
         self.wake()

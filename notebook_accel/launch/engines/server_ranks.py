@@ -12,7 +12,7 @@ from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Exited
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.engines.server_connection import Server
@@ -35,7 +35,7 @@ class ServerRanks(LocalRanks):
         loop: Reads what they send.
     """
 
-    def __init__(self, server: Server, channel: Channel, spec: GroupSpec, loop: EventLoop) -> None:
+    def __init__(self, server: Server, channel: Channel, spec: RanksSpec, loop: EventLoop) -> None:
         super().__init__(spec, loop)
         self._server = server
         self._channel = channel

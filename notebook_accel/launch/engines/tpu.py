@@ -1,4 +1,4 @@
-"""The TPU engine: a fork server starts one supervisor, which starts all ranks of a group."""
+"""The TPU engine: a fork server starts one supervisor, which starts all ranks."""
 
 from __future__ import annotations
 

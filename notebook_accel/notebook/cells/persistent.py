@@ -16,7 +16,7 @@ from notebook_accel.events import AttemptStarted
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
@@ -92,7 +92,7 @@ class PersistentRanks:
         state = notebook_state.capture()
         self.transfer = VariableTransfer(self.variables, self.members, self._call_and_wait, state)
         rendezvous = open_rendezvous(config, 0)
-        spec = GroupSpec(
+        spec = RanksSpec(
             environments=environment.of_ranks(self.plan, rendezvous, environ),
             rendezvous=rendezvous,
             heartbeat=config.heartbeat,

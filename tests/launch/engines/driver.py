@@ -21,7 +21,7 @@ from notebook_accel.events import (
     Returned,
     Written,
 )
-from notebook_accel.launch.engines.contract import Engine, GroupSpec, Rendezvous
+from notebook_accel.launch.engines.contract import Engine, RanksSpec, Rendezvous
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -59,7 +59,7 @@ class Group:
     ) -> None:
         self.engine = engine
         rendezvous = open_rendezvous(LaunchConfig(), 0)
-        self.spec = GroupSpec(
+        self.spec = RanksSpec(
             environments=environments(size, rendezvous, environ or {}), rendezvous=rendezvous, heartbeat=heartbeat
         )
         self.events: list[list[Event]] = [[] for _ in range(size)]

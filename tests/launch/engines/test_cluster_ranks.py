@@ -14,7 +14,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Exited, Written
 from notebook_accel.launch.cluster.event_frames import EventFrames, coalesce
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
-from notebook_accel.launch.engines.contract import GroupSpec, NodeRequest, Rendezvous
+from notebook_accel.launch.engines.contract import NodeRequest, RanksSpec, Rendezvous
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel
@@ -28,7 +28,7 @@ class Bridge:
         self._channel = Channel(bridge_end)
         self.heard: list[tuple[int, Event]] = []
         self.loop = EventLoop()
-        spec = GroupSpec(
+        spec = RanksSpec(
             environments=[{"SEED": "1", "RANK": str(rank)} for rank in range(2)],
             rendezvous=Rendezvous(host="", port=0, listener=None, opened_by_engine=True),
             heartbeat=1.0,

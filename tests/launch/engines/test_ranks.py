@@ -10,7 +10,7 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Event, Hello, Returned, Written
 from notebook_accel.launch import engines
-from notebook_accel.launch.engines.contract import GroupSpec
+from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -23,7 +23,7 @@ class Calls:
 
     def __init__(self, size: int) -> None:
         rendezvous = open_rendezvous(LaunchConfig(), 0)
-        spec = GroupSpec(environments=environments(size, rendezvous, {}), rendezvous=rendezvous, heartbeat=60.0)
+        spec = RanksSpec(environments=environments(size, rendezvous, {}), rendezvous=rendezvous, heartbeat=60.0)
         self.ranks = engines.get("forkserver").start(spec, EventLoop())
         self.events: list[tuple[int, Event]] = []
 

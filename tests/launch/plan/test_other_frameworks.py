@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.launch.engines.contract import GroupSpec, Rendezvous
+from notebook_accel.launch.engines.contract import RanksSpec, Rendezvous
 from notebook_accel.launch.engines.in_process import InProcessEngine
 from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.system.network import ReservedPorts
@@ -114,10 +114,10 @@ def test_ports_are_let_go_with_the_group(ports: ReservedPorts) -> None:
     rendezvous = Rendezvous(host="127.0.0.1", port=4321, listener=None, ports=ports)
 
     class Refusing(InProcessEngine):
-        def _start(self, spec: GroupSpec, loop: EventLoop) -> Any:
+        def _start(self, spec: RanksSpec, loop: EventLoop) -> Any:
             raise OSError("no ranks")
 
-    spec = GroupSpec(environments=[{}], rendezvous=rendezvous, heartbeat=1.0)
+    spec = RanksSpec(environments=[{}], rendezvous=rendezvous, heartbeat=1.0)
     port = ports.take()
     with pytest.raises(OSError, match="no ranks"):
         Refusing().start(spec, EventLoop())

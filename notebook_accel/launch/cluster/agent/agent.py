@@ -20,7 +20,7 @@ from typing import Any
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent.backlog import Backlog
-from notebook_accel.launch.cluster.agent.local_group import LocalGroup
+from notebook_accel.launch.cluster.agent.node_ranks import NodeRanks
 from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.cluster.protocol import WAIT, Frame
 from notebook_accel.launch.cluster.shared_folders import Folders
@@ -49,7 +49,7 @@ class NodeAgent:
         self._connection = connection
         self._backlog = Backlog()
         self._loop = EventLoop()
-        self._groups: dict[int, LocalGroup] = {}
+        self._groups: dict[int, NodeRanks] = {}
         self._offers: dict[int, socket.socket] = {}
         """Listeners for the rendezvous of later groups, by port. They already listen, so no launch waits for them."""
         self._folder = tempfile.mkdtemp(prefix="notebook-accel-")
@@ -163,7 +163,7 @@ class NodeAgent:
 
     def _start(self, header: dict[str, Any]) -> None:
         listener = self._offers.pop(header["port"]) if header["first"] else None
-        group = LocalGroup(header, self._engine, self._loop, self._backlog.add)
+        group = NodeRanks(header, self._engine, self._loop, self._backlog.add)
         self._groups[header["group"]] = group
         rendezvous = Rendezvous(host=self._connection.address, port=header["port"], listener=listener)
         arranged = {

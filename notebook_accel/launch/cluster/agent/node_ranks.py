@@ -1,4 +1,4 @@
-"""The ranks of one group on an agent's node."""
+"""The ranks of one launch on an agent's node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_accel.events import Bar, Event, Heartbeat, Preempt, Reports, StepT
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
-from notebook_accel.launch.engines.contract import Engine, GroupSpec, Rendezvous
+from notebook_accel.launch.engines.contract import Engine, RanksSpec, Rendezvous
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.system import memory, network
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -19,11 +19,11 @@ from notebook_accel.launch.wire.payload import Payload
 _PROGRESS = (Bar, Reports, Heartbeat, StepTimes)
 
 
-class LocalGroup:
+class NodeRanks:
     """Carries out the bridge's requests on the ranks of this node, and sends it their events.
 
     Args:
-        header: The header of the frame that starts the group.
+        header: The header of the frame that starts them.
         engine: Starts the ranks.
         loop: The event loop of the agent's thread.
         add: Takes a frame for the bridge.
@@ -54,7 +54,7 @@ class LocalGroup:
         """Starts the ranks.
 
         Args:
-            header: The header of the frame that starts the group.
+            header: The header of the frame that starts them.
             rendezvous: The rendezvous that the ranks join: its address, and the listener if this is the first node.
             environ: This machine's environment.
             arranged: Variables that only this node knows; they override all others.
@@ -62,7 +62,7 @@ class LocalGroup:
         interface = network.interface_of(rendezvous.host)
         names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface else ()
         shared = {**dict.fromkeys(names, str(interface)), **environ, **header["environment"]}
-        spec = GroupSpec(
+        spec = RanksSpec(
             environments=[{**shared, **own, **arranged} for own in header["environments"]],
             rendezvous=rendezvous,
             heartbeat=header["heartbeat"],

@@ -26,7 +26,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import event_frames
-from notebook_accel.launch.cluster.agent.local_group import LocalGroup
+from notebook_accel.launch.cluster.agent.node_ranks import NodeRanks
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
@@ -49,7 +49,7 @@ class Agent:
         rendezvous = open_rendezvous(LaunchConfig(), 0)
         header = {"group": 7, "members": [RANK], "label": "node-b", "ahead": 0.0, "heartbeat": 60.0, "pace": 1.0}
         header["environment"] = environment
-        self.group = LocalGroup(header, engines.get("forkserver"), self.loop, self.frames.append)
+        self.group = NodeRanks(header, engines.get("forkserver"), self.loop, self.frames.append)
         own = environments(1, rendezvous, {})
         self.group.start({**header, "environments": own}, rendezvous, {}, {})
 
