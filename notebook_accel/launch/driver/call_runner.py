@@ -286,7 +286,9 @@ class CallRunner:
         Otherwise, a rank that returns right after the rendezvous would be gone before the others have connected to it.
         """
         if self._policy.ranks_exit and (self._shutdown.reason is not None or Life.BUSY not in self._lives()):
-            self._ranks.finish([rank for rank in self._members if self._ranks.processes[rank].life is Life.IDLE])
+            answered = [rank for rank in self._members if self._ranks.processes[rank].life is Life.IDLE]
+            if answered:
+                self._ranks.finish(answered)
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stall_watch.on_event(rank, event, time.monotonic())
