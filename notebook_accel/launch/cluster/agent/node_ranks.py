@@ -71,9 +71,9 @@ class NodeRanks:
         try:
             self._ranks = self._engine.start(spec, self._loop)
         except (LaunchError, OSError) as error:
-            self._on_failure(error)
+            self.on_failure(error)
             return
-        self._ranks.listener, self._ranks.on_failure = self._on_event, self._on_failure
+        self._ranks.listener, self._ranks.on_failure = self.on_event, self.on_failure
 
     @property
     def is_saving(self) -> bool:
@@ -136,7 +136,7 @@ class NodeRanks:
 
     # From the ranks
 
-    def _on_event(self, rank: int, event: Event) -> None:
+    def on_event(self, rank: int, event: Event) -> None:
         """Sends an event of a rank of this node to the bridge."""
         if isinstance(event, Written):
             self._write(rank, event.stream, self._partial_lines.add((rank, event.stream), b"".join(event.data)))
@@ -147,7 +147,7 @@ class NodeRanks:
                 self._write(rank, stream, self._partial_lines.take((rank, stream)))
         self._send(rank, event)
 
-    def _on_failure(self, error: Exception) -> None:
+    def on_failure(self, error: Exception) -> None:
         """Reports that the ranks could not be started, or that what starts them has ended."""
         self._preempted = False
         self._add(({"op": "failed", "group": self._frames.group, "error": str(error)}, ()))

@@ -168,7 +168,7 @@ def test_a_rank_is_asked_for_its_stacks_over_its_agent(agent: Agent) -> None:
 
 
 def test_a_group_that_cannot_be_started_is_told_of(agent: Agent) -> None:
-    agent.group._on_failure(LaunchError("no more processes"))
+    agent.group.on_failure(LaunchError("no more processes"))
     assert agent.frames[-1] == ({"op": "failed", "group": 7, "error": "no more processes"}, ())
 
 
