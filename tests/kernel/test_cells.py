@@ -684,10 +684,10 @@ def test_an_interrupt_while_ranks_start_ends_them_and_the_next_cell_starts_other
 def test_an_interrupt_does_not_wait_for_the_server_which_may_send_it_in_the_next_cell(cells: Cells):
     cells.notebook.check("""
     from notebook_accel.launch.engines.server_ranks import ServerRanks
-    by_server, ServerRanks._signal_process = ServerRanks._signal_process, lambda *_: None
+    by_server, ServerRanks.signal_process = ServerRanks.signal_process, lambda *_: None
     """)
     found = cells.interrupt("print('ready', flush=True)\ntime.sleep(600)")
-    cells.notebook.check("ServerRanks._signal_process = by_server")
+    cells.notebook.check("ServerRanks.signal_process = by_server")
     assert found.error == "KeyboardInterrupt"
     assert cells.lines("1") == ["[0-1] 1"]
 

@@ -52,7 +52,7 @@ class ClusterRanks(Ranks):
         folders: Sequence[str],
         loop: EventLoop,
     ) -> None:
-        super().__init__(spec, loop)
+        super().__init__(spec.size, spec.rendezvous.ports, loop)
         assert spec.node_request is not None
         self._why_it_ended = why_it_ended
         self._channel = channel

@@ -62,7 +62,7 @@ class LocalRanks(Ranks):
     processes: list[LocalRank]
 
     def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
-        super().__init__(spec, loop)
+        super().__init__(spec.size, spec.rendezvous.ports, loop)
         self.processes = []
 
     def _call(self, ranks: Collection[int], packed: Payload) -> None:

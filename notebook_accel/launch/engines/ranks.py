@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Blobs, Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
-from notebook_accel.launch.engines.contract import RanksSpec
+from notebook_accel.launch.system.reserved_ports import ReservedPorts
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -33,7 +33,7 @@ class Life(enum.Enum):
 
     IDLE = "idle"  # it has no call to answer: it starts, or waits for a call
     BUSY = "busy"  # it was sent a call, and has not answered
-    LEAVING = "leaving"  # it has no call to answer and was told that none follows, so it exits
+    LEAVING = "leaving"  # it has no call to answer, and none follows, so it exits
     EXITED = "exited"  # it has exited, or has announced that it exits now
 
 
@@ -49,7 +49,7 @@ class RankProcess:
         self.heartbeat: Heartbeat | None = None
         """Its last."""
         self.unread: list[Written | Shown | Cleared] = []
-        """What it has written and displayed while nobody listened."""
+        """What it has written and displayed while there was no listener."""
 
     def on_call(self) -> None:
         """It is sent a call."""
@@ -57,7 +57,7 @@ class RankProcess:
             self.life = Life.BUSY
 
     def on_finish(self) -> None:
-        """It is told that no further call follows."""
+        """No further call follows."""
         if self.life is Life.IDLE:
             self.life = Life.LEAVING
 
@@ -85,19 +85,20 @@ class Ranks(ABC):
     its next answer, display or request for input. The last event of each rank is `Exited`.
 
     Args:
-        spec: The ranks.
+        size: Their number.
+        ports: Are reserved until they have exited.
         loop: Reads what they send, on the thread that uses the ranks.
     """
 
     processes: Sequence[RankProcess]
     """The ranks."""
 
-    def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
-        self.size = spec.size
+    def __init__(self, size: int, ports: ReservedPorts, loop: EventLoop) -> None:
+        self.size = size
         self.loop = loop
         self.listener: Callable[[int, Event], object] | None = None
-        """Called with each event of `heard`, and with the exit of any rank. Without it, output is kept as unread."""
-        self.heard: Collection[int] = range(spec.size)
+        """Called with each event of `members`, and with the exit of any rank. Without it, output is kept as unread."""
+        self.members: Collection[int] = range(size)
         """The ranks whose events the listener gets."""
         self.on_failure: Callable[[LaunchError], object] = _raise
         """Called if the ranks could not be started, or if what starts them has ended. No event follows."""
@@ -105,9 +106,9 @@ class Ranks(ABC):
         """Whether the notebook's debugger has been configured on ranks."""
         self._unread_bytes = 0
         self._oom_kills_before = _oom_kills()
-        self._ports = spec.rendezvous.ports
+        self._ports = ports
 
-    # What ranks are told
+    # Requests
 
     def call(self, ranks: Collection[int], payload: Payload) -> None:
         """Sends a call to ranks."""
@@ -164,7 +165,7 @@ class Ranks(ABC):
         """Kills the remaining ranks and frees all resources. No event follows."""
         self._ports.close()
 
-    # What ranks report
+    # Reports
 
     @property
     def busy(self) -> set[int]:
@@ -182,7 +183,7 @@ class Ranks(ABC):
         if isinstance(event, Exited) and process.exited is not None:
             return  # it has announced its exit itself
         process.on_event(event)
-        if self.listener is not None and (rank in self.heard or isinstance(event, Exited)):
+        if self.listener is not None and (rank in self.members or isinstance(event, Exited)):
             self.listener(rank, event)
         elif isinstance(event, _OUTPUT):
             self._keep(rank, event)
@@ -206,7 +207,7 @@ class Ranks(ABC):
         others = set(range(self.size)).difference(members, self.exited)
         self.call(members, payload)
         self.loop.unthrottle()
-        self.heard, self.listener = members, listener
+        self.members, self.listener = members, listener
         for rank in others:
             self.pause(rank)
         try:
@@ -230,15 +231,15 @@ class Ranks(ABC):
         """
         process, answers = self.processes[rank], list[Blobs]()
 
-        def listen(heard: int, event: Event) -> None:
+        def listen(sender: int, event: Event) -> None:
             if isinstance(event, _OUTPUT):
-                self._keep(heard, event)
-            elif isinstance(event, Returned) and heard == rank:
+                self._keep(sender, event)
+            elif isinstance(event, Returned) and sender == rank:
                 answers.append(event.value)
 
         self.call([rank], payload)
         self.loop.unthrottle()
-        self.heard, self.listener = range(self.size), listen
+        self.members, self.listener = range(self.size), listen
         try:
             for step in (signal.SIGINT, None):
                 deadline = time.monotonic() + (seconds if step else _INTERRUPT_TIMEOUT)

@@ -67,7 +67,7 @@ class ServerRanks(LocalRanks):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.hello.pid, signum)
         else:
-            self._signal_process(rank, signum)
+            self.signal_process(rank, signum)
 
     def close_store(self) -> None:
         self._request({"op": "close_store"})
@@ -134,7 +134,7 @@ class ServerRanks(LocalRanks):
         self._started += 1
         return Channel(own_end), {out[0]: "stdout", err[0]: "stderr"}
 
-    def _signal_process(self, number: int, signum: int) -> None:
+    def signal_process(self, number: int, signum: int) -> None:
         self._request({"op": "signal", "rank": number, "signum": int(signum)})
         self._server.wake()
 

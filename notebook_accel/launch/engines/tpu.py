@@ -34,7 +34,7 @@ class XlaRanks(ServerRanks):
         if self.processes[rank].life is Life.EXITED:
             return
         if signum == signal.SIGKILL:
-            self._signal_process(0, signum)
+            self.signal_process(0, signum)
         elif signum == signal.SIGINT:
             self.send([rank], Interrupt())
         else:
