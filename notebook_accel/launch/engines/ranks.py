@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Blobs, Cleared, Event, Exited, Failed, Heartbeat, Hello, Returned, Shown, Written
-from notebook_accel.launch.system.reserved_ports import ReservedPorts
+from notebook_accel.launch.system.network import ReservedPorts
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 

@@ -135,6 +135,7 @@ class ServerRanks(LocalRanks):
         return Channel(own_end), {out[0]: "stdout", err[0]: "stderr"}
 
     def signal_process(self, number: int, signum: int) -> None:
+        """Sends a signal to a process, through the server."""
         self._request({"op": "signal", "rank": number, "signum": int(signum)})
         self._server.wake()
 
