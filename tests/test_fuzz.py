@@ -28,8 +28,8 @@ from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show.output import LineReader
+from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.launch.wire.stream import Decoder, encode
-from notebook_accel.launch.wire.terminal_codes import plain
 from notebook_accel.notebook.views import html_page
 from notebook_accel.train.checkpoints import weights
 

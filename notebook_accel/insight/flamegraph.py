@@ -23,7 +23,7 @@ from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.requests import JobHandle
 from notebook_accel.launch.job.text import shortened
 from notebook_accel.launch.system import installed
-from notebook_accel.launch.wire import cell_names, collective_in_stack, stack_frames
+from notebook_accel.launch.wire import cell_names, stack_frames
 from notebook_accel.rank_spans import named
 
 _LONGEST = 600.0
@@ -227,7 +227,7 @@ def _path(sampled: Sampled, calls: list[Call]) -> list[Call]:
 
 def _add_time(root: Call, stack: list[Call], seconds: float) -> None:
     stack[0].own += seconds
-    name, index = collective_in_stack.outermost(
+    name, index = stack_frames.outermost_collective(
         (call.frame.filename, call.frame.name) for call in stack if call.frame is not None
     )
     for position, call in enumerate([*stack, root]):

@@ -14,7 +14,7 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requests import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.constants import GRACE
-from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.panel import run_text
 from notebook_accel.panel.charts import chart_details
 from notebook_accel.panel.charts.chart_details import ChartDetails, Reply

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, MethodType
+from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
+
+from notebook_accel.launch.wire import pickling
 
 
 def notice(function: Callable[..., Any]) -> str:
@@ -35,7 +37,7 @@ def find(function: Callable[..., Any]) -> set[str]:
         if not isinstance(each, FunctionType) or each.__globals__ is not own or each in seen:
             continue
         seen.add(each)
-        for code in _codes(each.__code__):
+        for code in pickling.codes(each.__code__):
             for instruction in dis.get_instructions(code):
                 if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                     found.add(instruction.argval)
@@ -55,11 +57,3 @@ def _python_function(function: Any) -> Any:
             function = vars(function)["__wrapped__"]
         else:
             return function
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function, and of the functions and classes in it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _codes(const)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.system import installed
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.launch.wire.shortening import shortened
+from notebook_accel.launch.wire.plain_text import both_ends
 
 _MOST_MODULES = 50
 _MOST_NAMES = 6
@@ -63,7 +63,7 @@ def notice(packed: Payload, function: str) -> str:
 
 def _text(value: Any) -> str:
     name = getattr(value, "__qualname__", None)
-    return str(name) if name else shortened(repr(value), _MOST_TEXT)
+    return str(name) if name else both_ends(repr(value), _MOST_TEXT)
 
 
 def _changes(referenced: Iterable[Any]) -> Iterator[tuple[str, Any]]:

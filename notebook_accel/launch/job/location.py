@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import Location, Phase, PhaseChanged, ThreadStack
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration
-from notebook_accel.launch.wire import collective_in_stack, stack_frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.rank_spans import spans
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
         doing, _, where = state.detail.partition(" at ")
         return Location(state.rank, state.phase, doing, where)
     at = stack_frames.innermost_user_frame(main.frames)
-    doing, _ = collective_in_stack.outermost((frame.filename, frame.name) for frame in reversed(main.frames))
+    doing, _ = stack_frames.outermost_collective((frame.filename, frame.name) for frame in reversed(main.frames))
     where = stack_frames.where(at) if at else ""
     return Location(state.rank, state.phase, doing or main.call, where, stack_frames.with_sources(main.frames))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from notebook_accel.errors import ConfigurationError, JobLostError
-from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.launch.wire.plain_text import plain
 
 MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK = 1000, 2**18
 """What a notebook shows of the beginning of a job's output, and as much of its end."""

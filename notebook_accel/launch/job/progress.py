@@ -12,7 +12,7 @@ from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
-from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.launch.wire.plain_text import plain
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

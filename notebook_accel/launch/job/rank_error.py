@@ -13,7 +13,7 @@ from notebook_accel.launch.job.rank_state import LOST_CONNECTION, RankState
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import unpack_value
-from notebook_accel.launch.wire.shortening import shortened
+from notebook_accel.launch.wire.plain_text import both_ends
 from notebook_accel.rank_spans import spans
 
 _DEATH_REPORT_DELAY = 0.1
@@ -67,7 +67,7 @@ def _shown(state: RankState, detail: str) -> str:
     chain = () if state.failed is None else state.failed.chain
     shown = detail
     for text in {raised.text for raised in chain if len(raised.text) > _MAX_TEXT}:
-        shown = shown.replace(text, shortened(text, _MAX_TEXT))
+        shown = shown.replace(text, both_ends(text, _MAX_TEXT))
     if shown == detail:
         return detail
     return f"{shown}\n\nThe whole text is in the error's failures[0].detail."
@@ -175,7 +175,7 @@ def _describe(state: RankState, oom_killed: bool, *, is_cause: bool) -> RankFail
 
 def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
     last = failed.chain[-1]
-    text = shortened(last.headline.removesuffix(":") if "\n" in last.text else last.headline, _MAX_SUMMARY)
+    text = both_ends(last.headline.removesuffix(":") if "\n" in last.text else last.headline, _MAX_SUMMARY)
     if failed.exit_code is not None:
         summary = f"exited with status {failed.exit_code} (sys.exit)"
     elif failed.stage == "loading":

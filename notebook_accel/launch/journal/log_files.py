@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from notebook_accel.launch.journal.records import write_all
+
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""
 FILE_SIZE = 8 * 2**20
@@ -53,9 +55,7 @@ class LogFiles:
             last = _File(f"{self._folder}/log-{position:015d}", position, 0)
         fd = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, data)
         except OSError:
             os.ftruncate(fd, last.size)
             raise

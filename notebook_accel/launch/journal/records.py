@@ -299,6 +299,17 @@ def open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
+def write_all(fd: int, data: bytes) -> None:
+    """Writes all of it, in as many calls as that takes.
+
+    Raises:
+        OSError: It can't be written, or not whole.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
 def read_pickles(path: Path, what: str) -> bytes:
     """Reads a file of a job's folder, for its pickles to be unpickled.
 

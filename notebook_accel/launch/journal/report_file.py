@@ -10,6 +10,7 @@ from typing import Any
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.report_log import Entry
+from notebook_accel.launch.journal.records import write_all
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 _READ = 2**20
@@ -32,9 +33,7 @@ class ReportFile:
         size = os.fstat(fd).st_size
         try:
             for entry in entries:
-                view = memoryview(_frame(*entry))
-                while view:
-                    view = view[os.write(fd, view) :]
+                write_all(fd, _frame(*entry))
         except OSError:
             os.ftruncate(fd, size)
             raise

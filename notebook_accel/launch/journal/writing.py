@@ -19,7 +19,7 @@ from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.journal.lines import Head, encode
 from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.pending import Pending
-from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.records import Record, write_all
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.requests import RequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
@@ -263,8 +263,6 @@ class Journal:
 def _write(path: os.PathLike[str], data: bytes, flags: int) -> None:
     fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        write_all(fd, data)
     finally:
         os.close(fd)

@@ -49,8 +49,8 @@ from notebook_accel.launch.rank.step_profiles import StepProfiles
 from notebook_accel.launch.rank.training_control import TrainingControl
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 from notebook_accel.launch.wire.event_loop import Wakeup
+from notebook_accel.launch.wire.stack_frames import CHANNEL_THREAD, CHANNEL_THREAD_NAME, named_in_dumps
 from notebook_accel.launch.wire.stream import Channel, Message
-from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD, CHANNEL_THREAD_NAME, named_in_dumps
 
 _MOST_EVENTS = 500
 """The most events that share one frame on the socket, so that no frame gets too long."""

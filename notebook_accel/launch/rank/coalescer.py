@@ -15,7 +15,7 @@ from notebook_accel.events import Bar, Event, Metrics
 from notebook_accel.launch.rank.patches import rich, tqdm
 from notebook_accel.launch.rank.report_buffer import ReportBuffer
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
-from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.launch.wire.plain_text import plain
 
 
 class Coalescer:

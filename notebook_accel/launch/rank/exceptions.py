@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,11 +21,10 @@ from notebook_accel.errors import NotebookAccelError, PayloadError, StreamError
 from notebook_accel.events import Failed, Frame, Raised, Returned, training_step
 from notebook_accel.launch.rank.out_of_memory import examine
 from notebook_accel.launch.system.limits import explain_refusal
-from notebook_accel.launch.wire import cell_names, notebook_names
+from notebook_accel.launch.wire import cell_names, notebook_names, stack_frames
 from notebook_accel.launch.wire.payload import pack_value
-from notebook_accel.launch.wire.shortening import ends, shortened
+from notebook_accel.launch.wire.plain_text import both_ends, ends
 
-_PACKAGE = str(Path(__file__).parents[2])
 _MACHINERY = re.compile(r"/(cloudpickle|pickle\.py|importlib/|IPython/core/)|^<frozen importlib")
 _PEER_LOST = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by peer|socket closed|"
@@ -80,7 +78,7 @@ def describe(error: BaseException, stage: str, sent: Set[str] = frozenset()) -> 
         chain=_chain(error),
         at=at,
         stage=stage,
-        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(shortened(text, _MOST_TEXT)) is not None,
+        from_peer=type(error).__name__ in _PEER_TYPES and _PEER_LOST.search(both_ends(text, _MOST_TEXT)) is not None,
         exit_code=_exit_code(error) if _is_a(error, SystemExit) else None,
         step=training_step(),
         out_of_memory=examine(error, text),
@@ -94,7 +92,7 @@ def too_long(answer: Returned | Failed, error: StreamError) -> Failed:
         text = f"the returned value consists of too many parts to be sent: {error}. Return one array or tensor instead"
         return Failed([Raised("PayloadError", text, ())], time.time(), "returning")
     raised = answer.chain[-1]
-    text = f"{shortened(raised.text, _MOST_LINE)}\n(The rest of this error is too long to be sent: {error}.)"
+    text = f"{both_ends(raised.text, _MOST_LINE)}\n(The rest of this error is too long to be sent: {error}.)"
     return replace(answer, chain=[replace(raised, text=text, frames=raised.frames[-1:])], exception=())
 
 
@@ -141,8 +139,8 @@ def _to_events(links: Sequence[tuple[BaseException, str]]) -> list[Raised]:
 
 def _to_event(error: BaseException, link: str) -> Raised:
     raised = Raised(
-        shortened(type(error).__qualname__, _MOST_LINE),
-        shortened(_text(error), _MOST_TEXT),
+        both_ends(type(error).__qualname__, _MOST_LINE),
+        both_ends(_text(error), _MOST_TEXT),
         _frames(_own(error, "__traceback__")),
         link,
     )
@@ -204,7 +202,7 @@ def _members(group: BaseException) -> str:
     while left and len(lines) < _MOST_MEMBERS:
         error, indent = left.pop()
         if _is_a(error, BaseException):
-            text = shortened(_without_chain(error).replace("\n", " "), _MOST_LINE)
+            text = both_ends(_without_chain(error).replace("\n", " "), _MOST_LINE)
             lines.append(f"\n{indent}{text}")
             left += [(member, f"{indent}  ") for member in reversed(_exceptions(error))]
     return "".join(lines) + (f"\n  [{len(left):,} more left out]" if left else "")
@@ -226,7 +224,9 @@ def _encodable(text: str) -> str:
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
     """The frames outside of notebook-accel; of very many, the first and the last."""
-    found = [each for each in traceback.walk_tb(trace) if not each[0].f_code.co_filename.startswith(_PACKAGE)]
+    found = [
+        each for each in traceback.walk_tb(trace) if not each[0].f_code.co_filename.startswith(stack_frames.PACKAGE)
+    ]
     first, last = (traceback.StackSummary.extract(iter(some)) for some in ends(found, _MOST_FRAMES))
     frames = [_frame(summary) for summary in first]
     while frames and _MACHINERY.search(frames[0].filename):
@@ -236,8 +236,8 @@ def _frames(trace: TracebackType | None) -> list[Frame]:
 
 
 def _frame(summary: traceback.FrameSummary) -> Frame:
-    name, line = shortened(summary.name, _MOST_LINE), shortened(summary.line or "", _MOST_LINE)
-    return Frame(shortened(summary.filename, _MOST_LINE), summary.lineno or 0, name, line)
+    name, line = both_ends(summary.name, _MOST_LINE), both_ends(summary.line or "", _MOST_LINE)
+    return Frame(both_ends(summary.filename, _MOST_LINE), summary.lineno or 0, name, line)
 
 
 def _exit_code(error: BaseException) -> int:

@@ -10,12 +10,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 from notebook_accel.launch.system import own_process
-
-_PACKAGE = str(Path(__file__).parents[2])
+from notebook_accel.launch.wire import stack_frames
 
 
 def call(function: Callable[[], Any]) -> Any:
@@ -40,7 +38,7 @@ def _report(error: BaseException) -> int:
         sys.stderr.write(f"{error.code}\n")
         return 1
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(stack_frames.PACKAGE):
         trace = trace.tb_next
     sys.stderr.write("A process that the code has forked ended with an exception:\n")
     traceback.print_exception(error.with_traceback(trace))

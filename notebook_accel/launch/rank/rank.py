@@ -36,8 +36,8 @@ from notebook_accel.launch.system import memory, own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
 from notebook_accel.launch.wire.payload import Unpacked
+from notebook_accel.launch.wire.stack_frames import MAIN_LOOP, named_in_dumps
 from notebook_accel.launch.wire.stream import Channel, Message
-from notebook_accel.launch.wire.thread_marks import MAIN_LOOP, named_in_dumps
 
 
 class Rank:

@@ -19,8 +19,8 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import Report, Reports, as_float, from_wire, to_wire
 from notebook_accel.events.emit import MetricsSink
 from notebook_accel.events.reports import MOST_ROWS, NO_STEP
+from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.launch.wire.stream import Decoder, encode
-from notebook_accel.launch.wire.terminal_codes import plain
 
 MOST_IN_MEMORY = 2**16
 """The number of reports in memory from which on they are moved to a file, some 20 MB."""

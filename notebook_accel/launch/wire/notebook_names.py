@@ -17,7 +17,7 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.events import NameAnswered
 from notebook_accel.launch.wire.pickling import DefinitionPickler, add_worker_definitions, load
-from notebook_accel.launch.wire.thread_marks import CHANNEL_THREAD_NAME
+from notebook_accel.launch.wire.stack_frames import CHANNEL_THREAD_NAME
 
 _LARGEST = 4 * 2**20
 """The most bytes of a pickled value that is sent on request."""

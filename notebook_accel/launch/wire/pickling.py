@@ -223,12 +223,18 @@ class _MainByValue(_Complete):
         return {name: text for name, text in cells.items() if text}
 
 
-def used_names(code: types.CodeType) -> Iterator[str]:
-    """The names of variables, attributes, and imports in a function's code, and in that of functions within it."""
-    yield from code.co_names
+def codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of the functions and classes in it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from used_names(constant)
+            yield from codes(constant)
+
+
+def used_names(code: types.CodeType) -> Iterator[str]:
+    """The names of variables, attributes, and imports in a function's code, and in that of functions within it."""
+    for each in codes(code):
+        yield from each.co_names
 
 
 def _is_from_file(function: types.FunctionType) -> bool:

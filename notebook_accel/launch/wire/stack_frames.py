@@ -1,4 +1,4 @@
-"""Frames of a stack: which are the user's, and how they are formatted."""
+"""Frames of a stack: which are the user's, which threads and collectives they are of, and how they are formatted."""
 
 from __future__ import annotations
 
@@ -8,18 +8,36 @@ import linecache
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from notebook_accel.events import Frame, ThreadStack
 from notebook_accel.launch.system import installed
-from notebook_accel.launch.wire import cell_names, thread_marks
+from notebook_accel.launch.wire import cell_names
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _CONTEXT = 2
 _SHOWN_FRAMES = 20
 """How many frames at each end of a long stack are shown."""
 _DUMPED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
+MAIN_LOOP = "serve"
+"""The function at the bottom of a rank's main thread, which runs the user's calls."""
+CHANNEL_THREAD = "_attend"
+"""The function at the bottom of the thread that owns a rank's channel, which users never want to see."""
+CHANNEL_THREAD_NAME = "notebook-accel"
+"""The name of that thread itself."""
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_SHIMS = frozenset({"distributed/c10d_logger.py", "_ops.py", "utils/_contextlib.py"})
+"""Files of wrappers around collectives."""
+_FILES = {
+    "distributed/distributed_c10d.py": "",
+    "distributed/rendezvous.py": "",
+    "distributed/_functional_collectives.py": "functional collective",
+    "distributed/utils.py": "",
+    "nn/parallel/distributed.py": "DistributedDataParallel",
+}
+"""Files whose functions communicate with other ranks, and the name to show; empty for the function's own name."""
 
 
 def cache_cell_sources(sources: Mapping[str, str]) -> None:
@@ -87,8 +105,8 @@ def parse_dump(dump: str) -> list[ThreadStack]:
         stack = [Frame(m["file"], int(m["line"]), m["name"]) for m in reversed(list(_DUMPED.finditer(thread)))]
         frames = without_ours(stack)
         ours = {frame.name for frame in stack if is_ours(frame.filename)}
-        main = thread_marks.MAIN_LOOP in ours
-        if main or (frames and thread_marks.CHANNEL_THREAD not in ours):
+        main = MAIN_LOOP in ours
+        if main or (frames and CHANNEL_THREAD not in ours):
             found.append(ThreadStack(thread.split(" (")[0].lower(), frames, main=main))
     return found
 
@@ -140,3 +158,47 @@ def _surroundings(frame: Frame) -> list[str]:
         f"{'-->' if number == frame.lineno else '   '} {number:>4} {source[number - 1].rstrip()}".rstrip()
         for number in range(first, last + 1)
     ]
+
+
+def named_in_dumps(name: str) -> Callable[[_Function], _Function]:
+    """Gives a function this name in all stacks, those that faulthandler dumps included.
+
+    It tells the threads that a rank starts itself from the user's. For each frame, faulthandler writes only the file,
+    line and function name, so the dump of a stuck or crashed process contains nothing else. The name is therefore set
+    on the code object, independent of the function's name in the source.
+    """
+
+    def mark(function: _Function) -> _Function:
+        code = function.__code__
+        function.__code__ = code.replace(co_name=name)
+        return function
+
+    return mark
+
+
+def outermost_collective(stack: Iterable[tuple[str, str]]) -> tuple[str, int]:
+    """Finds the outermost of torch's functions in which a stack communicates with other ranks.
+
+    It goes by the names of torch's files, so it needs no torch, and also works for a stack that faulthandler has
+    written.
+
+    Args:
+        stack: The file and the function of each frame, the innermost first.
+
+    Returns:
+        The name of the collective and the index of the function's frame; an empty name if the stack is in none.
+    """
+    found, at = "", -1
+    for index, (filename, function) in enumerate(stack):
+        file = filename.rpartition("/torch/")[2]
+        label = _FILES.get(file)
+        if label is not None:
+            found, at = label or function.lstrip("_"), index
+        elif file not in _SHIMS:
+            break
+    return found, at
+
+
+def is_backward(filename: str, function: str) -> bool:
+    """Whether a frame called torch's C code that runs a backward pass, with its collectives."""
+    return function == "_engine_run_backward" and filename.endswith("/torch/autograd/graph.py")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from notebook_accel.launch.wire import cell_names
-from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler
+from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, codes
 
 _DEPTH = 30
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
@@ -98,7 +98,7 @@ def describe_device_tensors(
 
 def where_used(function: types.FunctionType | types.MethodType, name: str) -> str:
     """The first line of the function that reads a variable: `In[3] line 4: with lock:`, or nothing if not found."""
-    for code in _codes(function.__code__):
+    for code in codes(function.__code__):
         line = code.co_firstlineno
         for instruction in dis.get_instructions(code):
             starts = getattr(instruction, "line_number", None) or instruction.starts_line  # an attribute from 3.13
@@ -114,13 +114,6 @@ def where_used(function: types.FunctionType | types.MethodType, name: str) -> st
 class _Returning(ReturnPickler):
     def __init__(self) -> None:
         super().__init__(())
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
 
 
 def _fails(value: Any, pickler: Callable[[], Any]) -> bool:
@@ -203,7 +196,7 @@ def _captures(function: types.FunctionType) -> Iterator[_Step]:
             continue
     names = {
         instruction.argval
-        for code in _codes(function.__code__)
+        for code in codes(function.__code__)
         for instruction in dis.get_instructions(code)
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }

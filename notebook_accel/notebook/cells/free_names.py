@@ -6,7 +6,9 @@ import ast
 import dis
 import re
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+
+from notebook_accel.launch.wire.pickling import codes
 
 _EXPANDED = re.compile(r"\$(\w+)|\{([^{}]*)\}")
 """References to variables in a line of shell or of a magic."""
@@ -32,17 +34,10 @@ def globals_of(code: types.CodeType) -> set[str]:
     """The names that a function and its inner functions read from the module."""
     return {
         instruction.argval
-        for each in _codes(code)
+        for each in codes(code)
         for instruction in dis.get_instructions(each)
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
 
 
 class _Reader(ast.NodeVisitor):

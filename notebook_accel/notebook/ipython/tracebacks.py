@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import traceback
-from pathlib import Path
 
 from notebook_accel.errors import NotebookAccelError, RankError
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.wire import stack_frames
 
-_PACKAGE = str(Path(__file__).parents[2])
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _HOOK = "_render_traceback_"
 """IPython renders an exception by its method of this name, if it has one."""
@@ -31,7 +30,7 @@ def _render(error: BaseException) -> list[str]:
     _end_at_user(error)
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith(_PACKAGE) and "/IPython/" not in frame.filename:
+        if not frame.filename.startswith(stack_frames.PACKAGE) and "/IPython/" not in frame.filename:
             place = front_end.current.display_name(frame.filename)
             lines.append(f"{place}, line {frame.lineno}, in {frame.name}\n    {frame.line}")
     return [*lines, *_last_line(error)]
@@ -48,7 +47,7 @@ def _end_at_user(error: BaseException) -> None:
     last, trace = None, error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE) and "/IPython/" not in filename:
+        if not filename.startswith(stack_frames.PACKAGE) and "/IPython/" not in filename:
             last = trace
         trace = trace.tb_next
     if last is not None:

@@ -42,7 +42,7 @@ from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WAIT_THRESHOLD, WaitDetector
 from notebook_accel.launch.show.front_end import Terminal
-from notebook_accel.launch.wire import collective_in_stack, stack_frames
+from notebook_accel.launch.wire import stack_frames
 
 (REPORTED,) = Reports.pack([Report({"loss": 1.0}, None, 1.0)])
 INSTALLED = sysconfig.get_paths()["purelib"]
@@ -69,7 +69,7 @@ LOGGER = "/lib/torch/distributed/c10d_logger.py"
     ],
 )  # fmt: skip
 def test_a_collective_is_told_from_the_innermost_frames(stack: list[tuple[str, str]], found: tuple[str, int]) -> None:
-    assert collective_in_stack.outermost(stack) == found
+    assert stack_frames.outermost_collective(stack) == found
 
 
 class Sitting:

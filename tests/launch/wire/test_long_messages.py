@@ -13,7 +13,7 @@ from notebook_accel import RankError, events, notebook_launcher, report
 from notebook_accel.events import Bar, Phase, PhaseChanged
 from notebook_accel.launch.wire import stream
 from notebook_accel.launch.wire.pickling import OUT_OF_BAND
-from notebook_accel.launch.wire.shortening import ends, shortened
+from notebook_accel.launch.wire.plain_text import both_ends, ends
 
 LONG = 6_000_000
 
@@ -133,7 +133,7 @@ def test_what_else_is_too_long_is_left_out_and_nobody_waits(capfd: pytest.Captur
 @pytest.mark.parametrize("length", [10, 11, 1000])
 def test_a_shortened_text_has_both_its_ends_and_says_what_is_missing(length: int) -> None:
     text = "".join(chr(ord("a") + at % 26) for at in range(length))
-    head, _, rest = shortened(text, 10).partition(" … ")
+    head, _, rest = both_ends(text, 10).partition(" … ")
     if length == 10:
         assert head == text
         return

@@ -20,7 +20,7 @@ from typing import Any
 
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
-from notebook_accel.launch.wire.terminal_codes import plain
+from notebook_accel.launch.wire.plain_text import plain
 
 _FRONT_ENDS = ("tqdm.notebook", "tqdm.rich", "tqdm.gui", "tqdm.tk")
 _FRONT_END_METHODS = (

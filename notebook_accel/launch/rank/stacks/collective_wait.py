@@ -23,7 +23,7 @@ from typing import Any
 from notebook_accel.events import Event, Phase, PhaseChanged
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.stacks import stack_sampler
-from notebook_accel.launch.wire import collective_in_stack, stack_frames
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
 
 WAIT_THRESHOLD = 0.5
@@ -89,10 +89,12 @@ class WaitDetector:
         """The name of what may be a wait, and whether it is the same as at the last sample."""
         cpu_share = self._cpu_share(now)
         stack = stack_sampler.innermost(frame, _INNERMOST)
-        name, index = collective_in_stack.outermost((each.f_code.co_filename, each.f_code.co_name) for each in stack)
+        name, index = stack_frames.outermost_collective(
+            (each.f_code.co_filename, each.f_code.co_name) for each in stack
+        )
         if name:
             return name, _mark_frame(stack[index])
-        if collective_in_stack.is_backward(frame.f_code.co_filename, frame.f_code.co_name):
+        if stack_frames.is_backward(frame.f_code.co_filename, frame.f_code.co_name):
             return "backward", _mark_frame(frame) and cpu_share < _MOST_CPU_SHARE
         position = (frame.f_code, frame.f_lasti)
         is_same_position, self._position = position == self._position, position

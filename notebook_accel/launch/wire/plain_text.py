@@ -1,14 +1,26 @@
-"""Shortens texts of any length to their two ends and the number of characters left out."""
+"""The user's text as it is sent and drawn: without what only a terminal understands, and of a bounded length."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
+_FOR_TERMINALS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]"
+)
+"""Colors, links and cursor movements (ECMA-48), control characters that draw nothing, and surrogates.
+
+Surrogates stand for bytes that are not text; a text with one cannot be encoded, and so not be sent to a browser."""
 _Item = TypeVar("_Item")
 
 
-def shortened(text: str, most: int) -> str:
+def plain(text: str) -> str:
+    """The user's text without codes that only a terminal understands, and without what cannot be encoded."""
+    return _FOR_TERMINALS.sub("", text)
+
+
+def both_ends(text: str, most: int) -> str:
     """The text itself, or `most` characters of it: the first and the last ones."""
     if len(text) <= most:
         return text
