@@ -15,7 +15,7 @@ from notebook_accel.hardware import detect
 from notebook_accel.launch import engines
 from notebook_accel.launch.cluster import versions as software
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
-from notebook_accel.launch.cluster.launchers import ray_advice
+from notebook_accel.launch.cluster.launchers import ray
 from notebook_accel.launch.cluster.versions import versions
 from notebook_accel.launch.engines import cluster_engine as engine_module
 from notebook_accel.launch.engines.cluster_engine import ClusterEngine
@@ -89,7 +89,7 @@ def test_where_no_cluster_is_there_is_advice(monkeypatch: pytest.MonkeyPatch, tm
     with pytest.raises(
         ClusterError, match=r"needs this machine to be a node.*ray start --head.*cluster='ray://HOST:10001'"
     ):
-        ray_advice.locate("auto")
+        ray.locate("auto")
 
 
 def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch):
@@ -108,8 +108,8 @@ def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: py
 @pytest.mark.parametrize("text", ["Starting Ray client server failed. See x.err", "Initialization failure from server"])
 def test_a_client_server_that_is_stuck_is_worth_another_attempt(text: str):
     error = ConnectionAbortedError(text)
-    assert ray_advice.is_stuck(error)
-    assert "issues/63202" in ray_advice.explain("ray://10.0.0.1:10001", error)
+    assert ray.is_stuck(error)
+    assert "issues/63202" in ray.explain("ray://10.0.0.1:10001", error)
 
 
 def test_a_cluster_of_other_machines_needs_a_token():
@@ -120,10 +120,10 @@ def test_a_cluster_of_other_machines_needs_a_token():
 
 
 def test_with_a_token_or_where_it_is_meant_it_is_tried(monkeypatch: pytest.MonkeyPatch):
-    ray_advice.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=True)
-    ray_advice.check_token("auto", "127.0.0.1:6379", insecure=False)
+    ray.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=True)
+    ray.check_token("auto", "127.0.0.1:6379", insecure=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    ray_advice.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=False)
+    ray.check_token("10.0.0.1:6379", "10.0.0.1:6379", insecure=False)
 
 
 def test_another_version_is_refused_by_name():
@@ -143,7 +143,7 @@ def test_another_version_is_refused_by_name():
     ],
 )
 def test_rays_own_errors_become_advice(said: str, advice: str):
-    text = ray_advice.explain("10.0.0.1:6379", RuntimeError(said))
+    text = ray.explain("10.0.0.1:6379", RuntimeError(said))
     assert advice in text
     assert said in text
 

@@ -18,7 +18,6 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from notebook_accel.launch.cluster.agent_launcher import ClusterError, Order
-from notebook_accel.launch.cluster.launchers import slurm_advice
 from notebook_accel.launch.cluster.launchers.local_process import LocalProcess, agent_command
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 
@@ -30,6 +29,12 @@ _USABLE = ("idle", "mix", "alloc", "comp")
 _FORMAT = "%N|%o|%c|%G|%t"
 _TIMES = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _GPUS = re.compile(r"gpu:(?:[^:(,]+:)?(\d+)")
+MISSING = (
+    "cluster='slurm' needs Slurm's commands, but there is no srun here: run the notebook on a login node, or in an "
+    "allocation (salloc)"
+)
+_MOST = 2000
+"""Characters of output in a message."""
 
 
 class SlurmLauncher:
@@ -38,7 +43,7 @@ class SlurmLauncher:
     def connect(self, timeout: float) -> None:
         del timeout  # every command has its own
         if not shutil.which("srun") or not shutil.which("sinfo"):
-            raise ClusterError(slurm_advice.MISSING)
+            raise ClusterError(MISSING)
 
     def survey(self) -> list[NodeInfo]:
         nodes = os.environ.get("SLURM_JOB_NODELIST")
@@ -68,7 +73,7 @@ class _Step:
 
     def check(self) -> None:
         if self._srun.exit_code() is not None:
-            raise ClusterError(slurm_advice.explain(self._srun.output(), self._request, _ALLOCATION_TIMEOUT))
+            raise ClusterError(explain(self._srun.output(), self._request, _ALLOCATION_TIMEOUT))
 
     def stop(self) -> None:
         self._srun.stop()
@@ -114,3 +119,25 @@ def _run_command(command: Sequence[str]) -> str:
     if done.returncode:
         raise ClusterError(f"Slurm does not answer: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def explain(output: str, request: NodeRequest, seconds: float) -> str:
+    """Why `srun` has ended, from what it and the agents have written.
+
+    Args:
+        output: The output.
+        request: The nodes that it was to allocate.
+        seconds: How long it was to wait for them.
+    """
+    output = output[-_MOST:]
+    if "No module named" in output:
+        output += (
+            f". The machines run {sys.executable}, like this one: install notebook-accel where all of them can find "
+            "it, such as in a shared home"
+        )
+    elif any(sign in output for sign in ("Unable to allocate resources", "Unable to create step", "Immediate")):
+        output += (
+            f". Machines with {request} each were not free within {seconds} s: request fewer, or wait for them with "
+            "`salloc --nodes=…` and run the notebook in that allocation"
+        )
+    return f"Slurm did not start the agents: {output or 'there was no output'}"

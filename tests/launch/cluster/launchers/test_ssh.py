@@ -4,7 +4,7 @@ import pytest
 
 from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.cluster.launchers import ssh_advice
+from notebook_accel.launch.cluster.launchers import ssh
 from notebook_accel.launch.plan import cluster_nodes
 
 
@@ -63,4 +63,4 @@ def test_all_hosts_are_used_unless_it_is_said_how_many() -> None:
     ],
 )
 def test_errors_say_what_to_do(code: int, output: str, said: str) -> None:
-    assert said in ssh_advice.explain("ada", "me@ada:2222", "/venv/bin/python", code, output)
+    assert said in ssh.explain("ada", "me@ada:2222", "/venv/bin/python", code, output)
