@@ -14,12 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from notebook_accel.events.reports import NO_STEP, Reports
-from notebook_accel.launch.job.metric_charts import Values
+from notebook_accel.launch.job.metric_charts import Bins, Values
 
 Feed = Callable[[], Iterable[tuple[int, Reports]]]
 """Gives the reports that have come since the last call, each with its rank's index in the job."""
-Bins = dict[int, Values]
-"""The values of a range of steps, by the number of the bin; the first step of bin `n` of width `w` is `n * w`."""
 _CLOCK_EVERY = 64
 """How many events of reports are read between two looks at the clock."""
 
@@ -138,19 +136,6 @@ class MetricSeries:
     def binned(self, low: float, high: float, width: int) -> dict[int, Bins]:
         """The values from step `low` to step `high` in bins of `width` steps, by rank."""
         return {rank: series.binned(low, high, width) for rank, series in sorted(self.ranks.items())}
-
-
-def merged(bins_by_rank: Iterable[Bins]) -> Bins:
-    """The values of all ranks in each bin, in the order of the bins."""
-    found: Bins = {}
-    for bins in bins_by_rank:
-        for number, values in bins.items():
-            known = found.get(number)
-            if known is None:
-                found[number] = values.copy()
-            else:
-                known.merge(values)
-    return dict(sorted(found.items()))
 
 
 def width_of(low: float, high: float, most: int) -> int:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 
 from notebook_accel.events import Report, Reports
-from notebook_accel.insight.metric_series import Bins, Feed, MetricSeries, merged, width_of
+from notebook_accel.insight.metric_series import Feed, MetricSeries, width_of
+from notebook_accel.launch.job.metric_charts import Bins, merged
 
 
 def packed(*rows: tuple[int | None, float], attempt: int = 0, name: str = "loss") -> Reports:

@@ -76,7 +76,7 @@ class Chart:
     """1 if greater values are better, -1 if lower ones are, 0 if that is unknown."""
     _width: int = 1
     """The number of steps that share a bin."""
-    _bins: dict[int, Values] = field(default_factory=dict)
+    _bins: Bins = field(default_factory=dict)
     _pending: dict[Key, Values] = field(default_factory=dict)
     _positions: dict[int, _Position] = field(default_factory=dict)
     _drawn_to: Key = (0, -(2**63))
@@ -154,7 +154,7 @@ class Chart:
         self._bins[x // self._width] = values
         while len(self._bins) > MOST_BINS:
             self._width *= 2
-            self._bins = _merged(self._bins, 2)
+            self._bins = merged([self._bins], 2)
 
     def _note(self, values: Values, x: int) -> None:
         """Keeps what stands out, with its position."""
@@ -177,7 +177,7 @@ class Chart:
         found, factor = self._bins, 1
         while len(found) > most:
             factor *= 2
-            found = _merged(self._bins, factor)
+            found = merged([self._bins], factor)
         return [found[key] for key in sorted(found)]
 
     def points(self, bins: Sequence[Values]) -> list[Spread]:
@@ -191,16 +191,17 @@ class Chart:
         return found
 
 
-def _merged(bins: dict[int, Values], factor: int) -> dict[int, Values]:
-    """The bins, as many as `factor` times as wide."""
-    found: dict[int, Values] = {}
-    for key in sorted(bins):
-        known = found.get(key // factor)
-        if known is None:
-            found[key // factor] = bins[key].copy()
-        else:
-            known.merge(bins[key])
-    return found
+def merged(several: Iterable[Bins], factor: int = 1) -> Bins:
+    """All values in bins that are `factor` times as wide, in the order of the bins."""
+    found: Bins = {}
+    for bins in several:
+        for number in sorted(bins):
+            known = found.get(number // factor)
+            if known is None:
+                found[number // factor] = bins[number].copy()
+            else:
+                known.merge(bins[number])
+    return dict(sorted(found.items()))
 
 
 class JobCharts:
@@ -395,6 +396,10 @@ class Values:
         x = (self.first + self.last) / 2
         found = {"nan": self.nan, "inf": self.above, "-inf": self.below}
         return [Mark(x, kind) for kind, count in found.items() if count]
+
+
+Bins = dict[int, Values]
+"""The values of a range of steps, by the number of the bin; the first step of bin `n` of width `w` is `n * w`."""
 
 
 def better(name: str) -> int:

@@ -6,8 +6,8 @@ import math
 from array import array
 from dataclasses import dataclass, field
 
-from notebook_accel.insight.metric_series import Bins, MetricSeries, merged, width_of
-from notebook_accel.launch.job.metric_charts import Drawing
+from notebook_accel.insight.metric_series import MetricSeries, width_of
+from notebook_accel.launch.job.metric_charts import Bins, Drawing, merged
 from notebook_accel.panel.panel_model import ChartTable
 
 MARKS = {"nan": 0, "inf": 1, "-inf": -1}
