@@ -229,14 +229,14 @@ def test_an_interrupt_while_modules_are_imported_for_the_function(notebook: Note
     notebook.check("sys.path.pop(0)")
 
 
-@pytest.mark.parametrize("step", ["launcher.resolve", "hardware.detect", "other_jobs.notice"])
+@pytest.mark.parametrize("step", ["launcher.resolve", "hardware.detect", "conflicts.notice"])
 def test_an_interrupt_while_a_launch_is_planned_is_told_without_internal_frames(step: str, notebook: Notebook):
     owner, name = step.split(".")
     cell = notebook.run(f"""
     import os, signal
     from notebook_accel import hardware
     from notebook_accel.launch.driver import launcher
-    from notebook_accel.launch.plan import other_jobs
+    from notebook_accel.launch.plan import conflicts
     planned = {step}
     def interrupted(*args, **options):
         {owner}.{name} = planned

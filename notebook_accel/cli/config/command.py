@@ -17,7 +17,7 @@ from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.preview import preview
+from notebook_accel.launch.plan.plan import preview
 
 _SHOWN = {row.key: row for row in keys.KEYS.values() if row.config}
 """Keys that have an option. They are shown even if they are not set."""

@@ -19,9 +19,9 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.plan import environment, other_jobs, remaining, run_facts
+from notebook_accel.launch.plan import conflicts, elastic, environment, run_facts
+from notebook_accel.launch.plan.elastic import Remaining
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.remaining import Remaining
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import front_end, recorded_screen
 from notebook_accel.launch.show.job_views import Views
@@ -129,7 +129,7 @@ class Launch:
         if folder:
             self.journal.begin()
             is_whole = self._plan.size == self._plan.world_size
-            others = other_jobs.unnoticed(self.job.notice, self.job.id, folder) if is_whole else ""
+            others = conflicts.unnoticed(self.job.notice, self.job.id, folder) if is_whole else ""
             if others:
                 front_end.current.notice(others)
 
@@ -166,7 +166,7 @@ class Launch:
                 front_end.current.notice(f"{error}, so the job is not started again")
                 self._conclude(attempt)
                 return
-            fewer = remaining.describe_change(first, self._plan)
+            fewer = elastic.describe_change(first, self._plan)
             front_end.current.notice(
                 f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
             )
@@ -194,7 +194,7 @@ class Launch:
         """
         if self._remaining is not None:
             return self._remaining.plan_after(self.job, oom_killed=attempt.oom_killed)
-        return remaining.without_leaving(self._plan, self.job, self._engine) if leaving else self._plan
+        return elastic.without_leaving(self._plan, self.job, self._engine) if leaving else self._plan
 
     def _attempt(self, number: int, view: Views, deadline: float | None) -> AttemptOutcome:
         rendezvous = open_rendezvous(self._plan.config, number)

@@ -23,7 +23,7 @@ from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
-from notebook_accel.launch.plan import other_jobs, plan, run_facts
+from notebook_accel.launch.plan import conflicts, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import own_process
@@ -211,8 +211,8 @@ class Prepared:
         folder = "" if saved is None else saved.checkpoint_dir
         try:
             with _naming_an_interrupt():
-                other_jobs.refuse_shared_folder(self.planned, folder)
-                planned = self.planned.noting(other_jobs.notice(self.planned, name, folder))
+                conflicts.refuse_shared_folder(self.planned, folder)
+                planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
         except BaseException:
             packed.close()
             raise

@@ -8,8 +8,7 @@ capacity.py         ─ refuses more ranks than this node can hold
 rendezvous.py       ─ where the ranks join each other
 environment.py      ─ the environment variables of each rank
 other_frameworks.py ─ those of JAX, TensorFlow, and other frameworks with a rendezvous of their own
-other_jobs.py       ─ names running jobs that use the same devices or the same folder
+conflicts.py        ─ names running jobs that use the same devices or the same folder
 run_facts.py        ─ what was launched, and with which versions, for the panel
-remaining.py        ─ the plan of a restart with the ranks that are left
-preview.py          ─ a plan in one line, for `%accelerate`
+elastic.py          ─ the plan of a restart with the ranks that are left
 """

@@ -13,8 +13,7 @@ from notebook_accel.config.settings import SETTINGS
 from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.preview import preview
+from notebook_accel.launch.plan.plan import Plan, preview
 from notebook_accel.launch.show import front_end
 
 

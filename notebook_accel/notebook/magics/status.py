@@ -17,8 +17,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import Device, DeviceUse, Hardware, tpus
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.preview import preview
+from notebook_accel.launch.plan.plan import Plan, preview
 from notebook_accel.notebook.magics import job_commands
 from notebook_accel.notebook.views.elements import element, table, text
 

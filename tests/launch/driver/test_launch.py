@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel import RankError, notebook_launcher
-from notebook_accel.launch.plan import other_jobs
+from notebook_accel.launch.plan import conflicts
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import own_process
 from tests.launch.own_processes import wait_until
@@ -83,8 +83,8 @@ def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_ot
 ) -> None:
     notices: list[str] = []
     monkeypatch.setattr(front_end.current, "notice", notices.append)
-    monkeypatch.setattr(other_jobs, "refuse_shared_folder", lambda *_: None)
-    monkeypatch.setattr(other_jobs, "notice", lambda *_: "")  # each is planned before the other is recorded
+    monkeypatch.setattr(conflicts, "refuse_shared_folder", lambda *_: None)
+    monkeypatch.setattr(conflicts, "notice", lambda *_: "")  # each is planned before the other is recorded
     file, folder = str(tmp_path / "file"), str(tmp_path / "folder")
     both = [notebook_launcher(answer_after, (file,), 1, device="cpu", block=False, checkpoint=folder) for _ in range(2)]
     found = wait_until(lambda: any("in the same folder" in text for text in notices), 60)

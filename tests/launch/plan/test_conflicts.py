@@ -19,7 +19,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.plan import other_jobs
+from notebook_accel.launch.plan import conflicts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.owner import Owner
 
@@ -27,8 +27,8 @@ from notebook_accel.owner import Owner
 @pytest.fixture(autouse=True)
 def cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(records.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(other_jobs, "usable", lambda: 4)
-    monkeypatch.setattr(other_jobs, "GRACE", 0.0)
+    monkeypatch.setattr(conflicts, "usable", lambda: 4)
+    monkeypatch.setattr(conflicts, "GRACE", 0.0)
 
 
 def a_plan(size: int, *devices: str) -> Plan:
@@ -50,25 +50,25 @@ def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None
 
 def test_jobs_on_the_cpu_count_once_there_are_more_ranks_than_cores() -> None:
     job = running("other", 2, ["cpu"])
-    assert other_jobs.notice(a_plan(2, "cpu"), "train") == ""
+    assert conflicts.notice(a_plan(2, "cpu"), "train") == ""
     assert re.fullmatch(
         r"other\(\) of this process also runs on the CPU on 2 ranks, for [0-9.]+ s: "
         rf"attach\('{job.id}'\)\.cancel\(\) stops it",
-        other_jobs.notice(a_plan(3, "cpu"), "train"),
+        conflicts.notice(a_plan(3, "cpu"), "train"),
     )
 
 
 def test_a_job_on_other_devices_is_not_named() -> None:
     running("other", 64, ["GPU-1", "GPU-2"])
-    assert other_jobs.notice(a_plan(64, "cpu"), "train") == ""
-    assert other_jobs.notice(a_plan(2, "GPU-3"), "train") == ""
-    assert "also runs on the same device on 64 ranks" in other_jobs.notice(a_plan(2, "GPU-2", "GPU-3"), "train")
-    assert "also runs on 2 of these GPUs on 64 ranks" in other_jobs.notice(a_plan(2, "GPU-2", "GPU-1"), "train")
+    assert conflicts.notice(a_plan(64, "cpu"), "train") == ""
+    assert conflicts.notice(a_plan(2, "GPU-3"), "train") == ""
+    assert "also runs on the same device on 64 ranks" in conflicts.notice(a_plan(2, "GPU-2", "GPU-3"), "train")
+    assert "also runs on 2 of these GPUs on 64 ranks" in conflicts.notice(a_plan(2, "GPU-2", "GPU-1"), "train")
 
 
 def test_a_job_of_the_same_function_is_named_even_if_there_are_cores_for_both() -> None:
     running("train", 1, ["cpu"])
-    assert other_jobs.notice(a_plan(1, "cpu"), "train").startswith(
+    assert conflicts.notice(a_plan(1, "cpu"), "train").startswith(
         "train() of an earlier launch still runs here on 1 rank, for "
     )
 
@@ -82,7 +82,7 @@ def saving_to(folder: str) -> Job:
 def test_a_launch_that_names_the_folder_in_which_a_job_saves_is_refused() -> None:
     id = saving_to("/runs/digits").id
     with pytest.raises(ConfigurationError) as refused:
-        other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
+        conflicts.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
     assert re.fullmatch(
         r"other\(\) of this process runs on 1 rank, for [0-9.]+ s, and saves its checkpoints in the same folder, "
         r"/runs/digits, so that each of the two would remove or continue those of the other\. To watch it, call "
@@ -90,17 +90,17 @@ def test_a_launch_that_names_the_folder_in_which_a_job_saves_is_refused() -> Non
         r"folder as checkpoint=",
         str(refused.value),
     )
-    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/others")
-    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "")
+    conflicts.refuse_shared_folder(a_plan(1, "cpu"), "/runs/others")
+    conflicts.refuse_shared_folder(a_plan(1, "cpu"), "")
     together = dataclasses.replace(a_plan(1, "cpu"), config=LaunchConfig(num_nodes=2))
-    other_jobs.refuse_shared_folder(together, "/runs/digits")
+    conflicts.refuse_shared_folder(together, "/runs/digits")
 
 
 def test_a_launch_waits_for_a_job_in_its_folder_that_is_just_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     job = saving_to("/runs/digits")
-    monkeypatch.setattr(other_jobs, "GRACE", 60.0)
+    monkeypatch.setattr(conflicts, "GRACE", 60.0)
     monkeypatch.setattr(time, "sleep", lambda _: job.finish(Status.CANCELLED))
-    other_jobs.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
+    conflicts.refuse_shared_folder(a_plan(1, "cpu"), "/runs/digits")
 
 
 @pytest.mark.parametrize(
@@ -114,32 +114,32 @@ def test_a_launch_that_may_not_train_in_its_folder_names_the_job_that_does(folde
     id = saving_to(folder).id
     of_every_launch = LaunchConfig(sources={"checkpoint_dir": Source("magic", "%accelerate --checkpoint-dir")})
     plan = dataclasses.replace(a_plan(1, "cpu"), config=of_every_launch)
-    other_jobs.refuse_shared_folder(plan, folder)
-    assert other_jobs.notice(plan, "train", folder).endswith(
+    conflicts.refuse_shared_folder(plan, folder)
+    assert conflicts.notice(plan, "train", folder).endswith(
         f"saves its checkpoints in the same folder, {folder}, so that {what}: attach('{id}').cancel() stops it, or "
         "pass another folder as checkpoint="
     )
-    assert other_jobs.notice(plan, "train", f"{folder}/others") == ""
+    assert conflicts.notice(plan, "train", f"{folder}/others") == ""
 
 
 def test_a_job_that_has_ended_is_not_named() -> None:
     running("train", 8, ["cpu"]).finish(Status.DONE)
     gone = dataclasses.replace(Owner.this(), began=1)
     running("train", 8, ["cpu"], owner=gone)
-    assert other_jobs.notice(a_plan(8, "cpu"), "train") == ""
+    assert conflicts.notice(a_plan(8, "cpu"), "train") == ""
 
 
 def test_a_job_of_another_process_is_named_and_one_of_another_machine_is_not() -> None:
     running("train", 8, ["cpu"], owner=Owner.of(os.getppid()))
-    assert "train() of another process also runs on the CPU on 8 ranks" in other_jobs.notice(a_plan(8, "cpu"), "train")
+    assert "train() of another process also runs on the CPU on 8 ranks" in conflicts.notice(a_plan(8, "cpu"), "train")
     records.all_records()[0].remove()
     running("train", 8, ["cpu"], owner=Owner(1, 1, "another machine"))
-    assert other_jobs.notice(a_plan(8, "cpu"), "train") == ""
+    assert conflicts.notice(a_plan(8, "cpu"), "train") == ""
 
 
 def test_of_many_jobs_three_are_named() -> None:
     for number in range(5):
         running(f"work{number}", 4, ["cpu"])
-    named = other_jobs.notice(a_plan(4, "cpu"), "train").splitlines()
+    named = conflicts.notice(a_plan(4, "cpu"), "train").splitlines()
     assert [line[:4] for line in named[:3]] == ["work"] * 3
     assert named[3:] == ["and 2 other jobs: see jobs()"]

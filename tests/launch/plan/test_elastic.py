@@ -16,7 +16,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import NodeInfo
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.plan.remaining import Remaining, without_leaving
+from notebook_accel.launch.plan.elastic import Remaining, without_leaving
 from tests.hardware.fakes import FakeGpu, FakeNvml
 from tests.hardware.rows import use_nvidia_gpus
 from tests.launch.plan.test_plan import machine
