@@ -85,7 +85,7 @@ class InspectedJob(JobHandle):
 
         timeout = requests.checked_timeout(timeout)
         answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
-        self.runner.request_stacks(answer.set_result)
+        requests.request_stacks(self.runner.request_ranks, answer.set_result)
         stacks_by_rank: StacksByRank = {}
         with contextlib.suppress(concurrent.futures.TimeoutError):
             stacks_by_rank = answer.result(timeout)

@@ -28,7 +28,7 @@ from notebook_accel.events import (
     Stacks,
     StopRequested,
 )
-from notebook_accel.launch.driver.rank_requests import RankRequests, Reachable, StackRequests
+from notebook_accel.launch.driver.rank_requests import RankRequests, Reachable
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
@@ -83,9 +83,7 @@ class Screen:
 
     def apply(self, rank: int, event: Event) -> None:
         """Applies an event of a rank."""
-        if isinstance(event, Stacks):
-            self._stack_requests.on_reply(rank, event)
-        elif isinstance(event, CollectivesRecorded):
+        if isinstance(event, (Stacks, CollectivesRecorded)):
             self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, Notice):
             self._final_notices.append(event.text)
@@ -130,7 +128,6 @@ class Screen:
         if self._job.status is Status.STARTING:
             return
         now = time.monotonic()
-        self._stack_requests.poll(now)
         self._rank_requests.poll(now)
         self._stalls.check(now)
         self._output.show(now)
@@ -158,7 +155,6 @@ class Screen:
         for state in self._job.ranks:
             self._output.end(state.rank, time.monotonic())
         self._show_lines()
-        self._stack_requests.close()
         self._rank_requests.close()
         if code:
             self._note_signal(signal.SIGTERM)
@@ -186,10 +182,8 @@ class Screen:
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current)
-        self._stack_requests = StackRequests(self._ranks, self._job)
         self._rank_requests = RankRequests(self._ranks, self._job)
-        requests = (self._stack_requests.request, self._rank_requests.request)
-        self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, *requests, time.monotonic())
+        self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._rank_requests.request, time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.on_event(rank, event, time.monotonic())

@@ -45,14 +45,14 @@ from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.prompts import Prompts
-from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests, StackRequests
+from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines.ranks import Life, Ranks
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
-from notebook_accel.launch.job.requests import no_replies, no_stacks
+from notebook_accel.launch.job.requests import no_replies, request_stacks
 from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
@@ -133,11 +133,9 @@ class CallRunner:
         """How many requests to stop have been handled."""
         self._lines = OutputLines(job, output, self._apply)
         self._stacks_at_timeout: StacksByRank = {}
-        self._stack_requests = StackRequests(self._ranks, job)
         self._rank_requests = RankRequests(self._ranks, job)
         self._agreed_steps = AgreedSteps(self._rank_requests.request, job, remote_ranks)
-        requests_of_stalls = (self._stack_requests.request, self._rank_requests.request)
-        self._stall_watch = StallWatch(job, stall_after, remote_ranks, *requests_of_stalls, time.monotonic())
+        self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._rank_requests.request, time.monotonic())
         self._next_stall_check = 0.0
         self._debug_relay = DebugRelay(ranks, self._calls, job, self._members)
         self._shutdown = Shutdown(ranks, job, policy, self._members)
@@ -156,7 +154,6 @@ class CallRunner:
         """
         self._namespace = payload.namespace
         self._requests.listen(lambda: self._calls.add(self._on_request))
-        self._job.runner.request_stacks = self._stack_requests.request
         self._job.runner.request_ranks = self._agreed_steps.request
         try:
             self._debug_relay.open()
@@ -180,9 +177,7 @@ class CallRunner:
             self._debug_relay.close()
             self._prompts.close()
             self._calls.close()
-            self._job.runner.request_stacks = no_stacks
             self._job.runner.request_ranks = no_replies
-            self._stack_requests.close()
             self._agreed_steps.close()
             self._rank_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
@@ -226,11 +221,9 @@ class CallRunner:
             self._lines.add(rank, event)
         elif isinstance(event, Exited):
             self._on_exit(rank, event)
-        elif isinstance(event, Stacks):
-            self._stack_requests.on_reply(rank, event)
         elif isinstance(event, DebugReplied):
             self._debug_relay.on_reply(rank, event)
-        elif isinstance(event, (Sampled, Profiled, CollectivesRecorded, StepPromised)):
+        elif isinstance(event, (Stacks, Sampled, Profiled, CollectivesRecorded, StepPromised)):
             self._rank_requests.on_reply(rank, event, event.number)
         elif isinstance(event, Controlled):
             self._agreed_steps.on_report(event)
@@ -333,7 +326,6 @@ class CallRunner:
 
     def _check_timers(self) -> None:
         now = time.monotonic()
-        self._stack_requests.poll(now)
         self._agreed_steps.poll()
         self._rank_requests.poll(now)
         self._postpone(self._debug_relay.held_seconds(now) + self._prompts.held_seconds(now))
@@ -345,7 +337,7 @@ class CallRunner:
         self._checked_at = now
         if self._deadline is not None and self._shutdown.reason is None and now >= self._deadline:
             self._begin_shutdown(StopReason.TIMEOUT)
-            self._stack_requests.request(self._on_timeout_stacks)
+            request_stacks(self._rank_requests.request, self._on_timeout_stacks)
         self._shutdown.escalate(now)
 
     def _postpone(self, seconds: float) -> None:

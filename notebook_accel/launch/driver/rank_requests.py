@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -15,17 +16,14 @@ from notebook_accel.events import (
     Event,
     Phase,
     ProfileRequested,
-    Stacks,
     StacksRequested,
     StepPromised,
     StepRequested,
-    ThreadStack,
     TunableChanged,
 )
 from notebook_accel.events.control import PROFILE, RESUME, WITHDRAW
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import RankRequest, Replies, RequestRanks
-from notebook_accel.launch.job.stacks import StacksByRank
 
 _SIGNAL_AFTER = 1.0
 """Seconds without a reply after which a rank gets the signal. Any rank that can run Python replies sooner."""
@@ -40,6 +38,10 @@ _PROMISE_SECONDS = 5.0
 _COMMAND_SECONDS = 5.0
 """The same for a command that needs no step."""
 _SILENT = f"it has not answered within {_PROMISE_SECONDS:g} s: C code may hold its GIL"
+
+
+Callback = Callable[[Replies], object]
+"""Takes the replies to a request."""
 
 
 class Reachable(Protocol):
@@ -58,129 +60,86 @@ def reachable(job: Job) -> list[int]:
     return [rank for rank, state in states if state.pid is not None and not (state.exited or state.answered)]
 
 
-class StackRequests:
-    """Requests the Python stacks of the ranks of one attempt, for `job.stacks()`, a stall, or a timeout error.
+class RankRequests:
+    """Sends requests to the ranks of one attempt, several at a time. Other threads may only call `request`.
 
     A rank normally replies with its stacks itself. A rank that can't, because C code holds the GIL, is sent a signal
-    that makes faulthandler write them, which does not need the GIL. Only `request` may be called by other threads.
+    that makes faulthandler write them, which does not need the GIL. So requests for stacks are sent one at a time, each
+    for all who wait for them, and don't wait for ranks that have not started.
     """
 
     def __init__(self, ranks: Reachable, job: Job) -> None:
         self._ranks = ranks
         self._job = job
-        self._pending: deque[Callable[[StacksByRank], object]] = deque()
-        self._request: _ActiveStacks | None = None
-        self._request_number = 0
-
-    def request(self, callback: Callable[[StacksByRank], object]) -> None:
-        """Calls `callback` with the stacks, on the thread of the event loop. Any thread may request them."""
-        self._pending.append(callback)
-
-    def poll(self, now: float) -> None:
-        """Sends the next request, or collects the replies to the current one. Called several times a second."""
-        if self._request is None and self._pending:
-            self._send(now)
-        if self._request is not None:
-            self._collect(self._request, now)
-
-    def on_reply(self, rank: int, reply: Stacks) -> None:
-        """Records a reply, unless it is to a request that is over."""
-        if self._request is not None and reply.number == self._request_number:
-            self._request.stacks_by_rank.setdefault(rank, reply.threads)
-
-    def close(self) -> None:
-        """Calls the waiting callbacks with the stacks collected so far."""
-        if self._request is not None:
-            self._finish(self._request)
-        while self._pending:
-            self._pending.popleft()({})
-
-    def _send(self, now: float) -> None:
-        self._request_number += 1
-        self._request = _ActiveStacks(now, list(self._pending))
-        self._pending.clear()
-        self._ranks.send(reachable(self._job), StacksRequested(self._request_number))
-
-    def _collect(self, request: _ActiveStacks, now: float) -> None:
-        late = [rank for rank in reachable(self._job) if rank not in request.stacks_by_rank]
-        if not late or now - request.sent_at > _STACKS_TIMEOUT:
-            self._finish(request)
-        elif now - request.sent_at >= _SIGNAL_AFTER and not request.signalled:
-            request.signalled = True
-            self._ranks.dump_stacks(late, self._request_number)
-
-    def _finish(self, request: _ActiveStacks) -> None:
-        self._request = None
-        for callback in request.callbacks:
-            callback(request.stacks_by_rank)
-
-
-@dataclass
-class _ActiveStacks:
-    sent_at: float
-    callbacks: list[Callable[[StacksByRank], object]]
-    stacks_by_rank: dict[int, Sequence[ThreadStack]] = field(default_factory=dict)
-    signalled: bool = False
-    """Ranks that had not replied got the signal."""
-
-
-class RankRequests:
-    """Sends any other requests to the ranks of one attempt, several at a time. Any thread may call `request`."""
-
-    def __init__(self, ranks: Reachable, job: Job) -> None:
-        self._ranks = ranks
-        self._job = job
-        self._new: deque[tuple[RankRequest, Callable[[Replies], object], float]] = deque()
+        self._new: deque[tuple[RankRequest, Callback, float]] = deque()
+        self._new_stacks: deque[Callback] = deque()
         self._active: dict[int, _Active] = {}
         self._last_number = 0
 
-    def request(self, request: RankRequest, callback: Callable[[Replies], object]) -> None:
+    def request(self, request: RankRequest, callback: Callback) -> None:
         """Calls `callback` with the replies, on the thread of the event loop. Any thread may request them."""
-        self._new.append((request, callback, time.monotonic() + _START_TIMEOUT))
+        if isinstance(request.event, StacksRequested):
+            self._new_stacks.append(callback)
+        else:
+            self._new.append((request, callback, time.monotonic() + _START_TIMEOUT))
 
     def poll(self, now: float) -> None:
         """Sends new requests, and ends those that have all replies or wait too long. Called several times a second."""
+        if self._new_stacks and not any(active.signal_at for active in self._active.values()):
+            callbacks = [self._new_stacks.popleft() for _ in range(len(self._new_stacks))]
+            active = self._send(RankRequest(StacksRequested(0)), callbacks, now + _STACKS_TIMEOUT)
+            active.signal_at = now + _SIGNAL_AFTER
         while self._new and (self._have_started() or now >= self._new[0][2]):
             request, callback, _ = self._new.popleft()
-            self._send(request, callback, now)
+            self._send(request, [callback], now + request.seconds + _REPLY_TIMEOUT)
         running = set(reachable(self._job))
         for number, active in list(self._active.items()):
-            if now >= active.deadline or not running.intersection(active.ranks) - active.replies.keys():
+            late = running.intersection(active.ranks) - active.replies.keys()
+            if now >= active.deadline or not late:
                 self._finish(number)
+            elif active.signal_at is not None and now >= active.signal_at:
+                active.signal_at = math.inf
+                self._ranks.dump_stacks(sorted(late), number)
 
     def on_reply(self, rank: int, reply: Event, number: int) -> None:
-        """Records a reply to the request of this number, unless that is over."""
+        """Records the first reply of a rank to the request of this number, unless that is over."""
         if number in self._active:
-            self._active[number].replies[rank] = reply
+            self._active[number].replies.setdefault(rank, reply)
 
     def close(self) -> None:
         """Calls the waiting callbacks with what has come so far."""
         for number in list(self._active):
             self._finish(number)
+        while self._new_stacks:
+            self._new_stacks.popleft()({})
         while self._new:
             self._new.popleft()[1]({})
 
     def _have_started(self) -> bool:
         return all(state.pid is not None or state.exited for state in self._job.ranks)
 
-    def _send(self, request: RankRequest, callback: Callable[[Replies], object], now: float) -> None:
+    def _send(self, request: RankRequest, callbacks: Sequence[Callback], deadline: float) -> _Active:
         ranks = [rank for rank in reachable(self._job) if request.member in (None, rank)]
         self._last_number += 1
-        self._active[self._last_number] = _Active(callback, ranks, now + request.seconds + _REPLY_TIMEOUT)
+        active = self._active[self._last_number] = _Active(callbacks, ranks, deadline)
         event: Any = request.event
         self._ranks.send(ranks, replace(event, number=self._last_number))
+        return active
 
     def _finish(self, number: int) -> None:
         active = self._active.pop(number)
-        active.callback(active.replies)
+        for callback in active.callbacks:
+            callback(active.replies)
 
 
 @dataclass
 class _Active:
-    callback: Callable[[Replies], object]
+    callbacks: Sequence[Callback]
     ranks: list[int]
     deadline: float
     replies: dict[int, Event] = field(default_factory=dict)
+    signal_at: float | None = None
+    """When ranks that have not replied get the signal, for a request for stacks; infinity once they have got it."""
 
 
 class AgreedSteps:

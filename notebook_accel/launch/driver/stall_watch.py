@@ -9,14 +9,13 @@ ranks that they may be waiting for make no progress or wait in collectives too, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
 from notebook_accel.launch.job import collectives, location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.requests import Replies, RequestRanks
+from notebook_accel.launch.job.requests import Replies, RequestRanks, request_stacks
 from notebook_accel.launch.job.stacks import StacksByRank
 
 
@@ -28,15 +27,12 @@ class StallWatch:
         job: Job,
         stall_after: float | None,
         remote_ranks: int,
-        request_stacks: Callable[[Callable[[StacksByRank], object]], object],
         request_ranks: RequestRanks,
         now: float,
     ) -> None:
         self._job = job
         self._stall_after = stall_after
         self._remote_ranks = remote_ranks
-        self._request_stacks = request_stacks
-        """Requests the ranks' stacks, and calls back with them."""
         self._request_ranks = request_ranks
         self._last_progress = [now] * len(job.ranks)
         self._reported: object = None
@@ -70,7 +66,7 @@ class StallWatch:
                 if len(found) == len(("stacks", "collectives")):
                     self._report(stalled, found["stacks"], found["collectives"], since)
 
-            self._request_stacks(lambda stacks: add("stacks", stacks))
+            request_stacks(self._request_ranks, lambda stacks: add("stacks", stacks))
             self._request_ranks(collectives.request(), lambda replies: add("collectives", replies))
 
     def _report(self, stalled: object, stacks: StacksByRank, recorded: Replies, since: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 from notebook_accel.errors import ConfigurationError, JobEndedError
-from notebook_accel.events import Event, JobStarted, as_float
+from notebook_accel.events import Event, JobStarted, Stacks, StacksRequested, as_float
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.rank_state import RankState
@@ -49,9 +49,13 @@ RequestRanks = Callable[[RankRequest, Callable[[Replies], object]], object]
 """Sends a request, and calls back with the replies, on any thread."""
 
 
-def no_stacks(then: Callable[[StacksByRank], object]) -> None:
-    """The value of `Runner.request_stacks` while no rank can answer."""
-    then({})
+def request_stacks(request_ranks: RequestRanks, then: Callable[[StacksByRank], object]) -> None:
+    """Requests the stacks of all ranks, and calls back with them, on any thread."""
+
+    def take(replies: Replies) -> None:
+        then({rank: event.threads for rank, event in replies.items() if isinstance(event, Stacks)})
+
+    request_ranks(RankRequest(StacksRequested(0)), take)
 
 
 def no_replies(request: RankRequest, then: Callable[[Replies], object]) -> None:
@@ -72,10 +76,8 @@ class Runner:
     view takes this away, since none of it is below another one."""
     forget_outputs: Callable[[], object] = lambda: None
     """Frees what `outputs` returns, once the views have been drawn for the last time."""
-    request_stacks: Callable[[Callable[[StacksByRank], object]], object] = no_stacks
-    """Calls back, on any thread, with the stacks of the ranks."""
     request_ranks: RequestRanks = no_replies
-    """Sends any other request to the ranks, and calls back, on any thread, with their replies."""
+    """Sends a request to the ranks, and calls back, on any thread, with their replies."""
     shorten_traceback: Callable[[BaseException], object] = lambda error: None
     """Makes an exception show without the frames of this package."""
     values: Callable[[], Any] | None = None
@@ -227,7 +229,7 @@ class RequestedStacks:
     def request(self, rank: int) -> None:
         """Requests the stack of a global rank. Any thread may call it."""
         self._texts[rank] = f"Asking rank {rank} …"
-        self._job.runner.request_stacks(lambda found: self._receive(rank, found))
+        request_stacks(self._job.runner.request_ranks, lambda found: self._receive(rank, found))
 
     def text(self, state: RankState) -> str:
         """The stack of a rank, with when it was taken; empty if there is none, or if the rank has ended."""

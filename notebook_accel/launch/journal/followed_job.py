@@ -14,7 +14,7 @@ from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile
-from notebook_accel.launch.journal.requests import rank_requester, stack_requester
+from notebook_accel.launch.journal.requests import rank_requester
 from notebook_accel.owner import Owner
 
 
@@ -37,12 +37,10 @@ class FollowedJob:
         self._record = record
         self._tail = Tail(record, decode)
         self.job.elsewhere = self._tail.head.owner != Owner.this()
-        request_ranks = rank_requester(self.job, record)
         self.job.runner = Runner(
             cancel=record.request_stop,
             show=show,
-            request_stacks=stack_requester(request_ranks),
-            request_ranks=request_ranks,
+            request_ranks=rank_requester(self.job, record),
             values=lambda: results.result_of(self.job, record),
         )
 

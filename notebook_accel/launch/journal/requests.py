@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import partial
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Sampled, Stacks, StacksRequested, from_wire, is_sound, to_wire
+from notebook_accel.events import Event, Sampled, Stacks, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
-from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.journal.records import Record, open_private
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames, stream
@@ -51,10 +50,7 @@ class RequestHandler:
                     self._answer(record, _decode(line), self._handled)
 
     def _answer(self, record: Record, request: RankRequest, number: int) -> None:
-        if isinstance(request.event, StacksRequested):
-            self._job.runner.request_stacks(lambda stacks_by_rank: _write(record, number, _replies(stacks_by_rank)))
-        else:
-            self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
+        self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
 
 
 def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
@@ -76,19 +72,6 @@ def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
         own_process.start_thread(wait, "notebook-accel-request")
 
     return request_ranks
-
-
-def stack_requester(request_ranks: RequestRanks) -> Callable[[Callable[[StacksByRank], object]], object]:
-    """The `Runner.request_stacks` of such a job, given its `Runner.request_ranks`."""
-    return lambda then: request_ranks(RankRequest(StacksRequested(0)), lambda replies: then(_stacks(replies)))
-
-
-def _replies(stacks_by_rank: StacksByRank) -> Replies:
-    return {rank: Stacks(0, threads) for rank, threads in stacks_by_rank.items()}
-
-
-def _stacks(replies: Replies) -> StacksByRank:
-    return {rank: event.threads for rank, event in replies.items() if isinstance(event, Stacks)}
 
 
 def _encode(request: RankRequest) -> bytes:

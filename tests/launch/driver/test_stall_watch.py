@@ -29,6 +29,8 @@ from notebook_accel.events import (
     Report,
     Reports,
     Returned,
+    Stacks,
+    StacksRequested,
     Stalled,
     ThreadStack,
     from_wire,
@@ -264,18 +266,18 @@ class Watched:
         self.asked = 0
         self.collectives: dict[int, Event] = {}
         """What ranks reply when they are asked for their collectives."""
-        self._watch = StallWatch(self.job, after, elsewhere, self._ask, self._reply, self.now)
+        self._watch = StallWatch(self.job, after, elsewhere, self._reply, self.now)
         for rank in range(size):
             self.say(rank, Hello(1, "host"), PhaseChanged(Phase.RUNNING))
 
     def _reply(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
-        assert isinstance(request.event, CollectivesRequested)
-        then(self.collectives)
-
-    def _ask(self, then: Callable[[dict[int, list[ThreadStack]]], object]) -> None:
+        if isinstance(request.event, CollectivesRequested):
+            then(self.collectives)
+            return
+        assert isinstance(request.event, StacksRequested)
         self.asked += 1
-        frame = Frame("/me/train.py", 12, "train", "go()")
-        then({rank: [ThreadStack("main thread", [frame], "time.sleep", True)] for rank in range(len(self.job.ranks))})
+        stack = ThreadStack("main thread", [Frame("/me/train.py", 12, "train", "go()")], "time.sleep", True)
+        then({rank: Stacks(1, [stack]) for rank in range(len(self.job.ranks))})
 
     def say(self, rank: int, *events: Event) -> None:
         for event in events:

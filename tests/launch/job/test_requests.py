@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from notebook_accel.events import Frame, Phase, PhaseChanged, ThreadStack
+from notebook_accel.events import Frame, Phase, PhaseChanged, Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.requests import RequestedStacks
+from notebook_accel.launch.job.requests import RankRequest, Replies, RequestedStacks
 from notebook_accel.launch.job.stacks import StacksByRank
 
 STACK = [ThreadStack("MainThread", [Frame("/home/me/train.py", 12, "train")], main=True)]
@@ -15,7 +15,12 @@ STACK = [ThreadStack("MainThread", [Frame("/home/me/train.py", 12, "train")], ma
 def asked(job: Job) -> tuple[RequestedStacks, list[Callable[[StacksByRank], object]]]:
     """The stacks of a job, and the callbacks of the requests."""
     callbacks: list[Callable[[StacksByRank], object]] = []
-    job.runner.request_stacks = callbacks.append
+
+    def request_ranks(request: RankRequest, then: Callable[[Replies], object]) -> None:
+        assert isinstance(request.event, StacksRequested)
+        callbacks.append(lambda found: then({rank: Stacks(1, threads) for rank, threads in found.items()}))
+
+    job.runner.request_ranks = request_ranks
     return RequestedStacks(job), callbacks
 
 
