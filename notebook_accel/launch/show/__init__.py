@@ -14,6 +14,5 @@ displays.py        ─ rich outputs, such as figures and tables
 display_content.py ─ the content of one of them
 side_by_side.py    ─ puts those of several ranks side by side
 bounded_screen.py  ─ limits how much a notebook keeps
-recorded_screen.py ─ records it for a page that is reloaded
-guarded_screen.py  ─ keeps the job running if it can't be shown
+recorded_screen.py ─ records it for a page that is reloaded, and keeps the job running if it can't be shown
 """

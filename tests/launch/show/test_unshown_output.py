@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.guarded_screen import GuardedScreen
+from notebook_accel.launch.show.recorded_screen import GuardedScreen
 from tests.launch.journal.cases import Notices
 
 
