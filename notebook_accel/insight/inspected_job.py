@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from notebook_accel.insight import collectives as last_collectives
     from notebook_accel.insight.flamegraph import Flamegraph
     from notebook_accel.insight.profiles import JobProfile
-    from notebook_accel.launch.job.stacks import JobStacks, StacksByRank
+    from notebook_accel.launch.job.location import JobStacks, StacksByRank
 
 
 class InspectedJob(JobHandle):
@@ -81,7 +81,7 @@ class InspectedJob(JobHandle):
         Raises:
             ConfigurationError: `timeout` is not a number of seconds.
         """
-        from notebook_accel.launch.job import location, stacks
+        from notebook_accel.launch.job import location
 
         timeout = requests.checked_timeout(timeout)
         answer: concurrent.futures.Future[StacksByRank] = concurrent.futures.Future()
@@ -91,9 +91,10 @@ class InspectedJob(JobHandle):
             stacks_by_rank = answer.result(timeout)
         if not stacks_by_rank and self.status.ended:
             note = f"{self.title} has ended ({self.status.value}), so its ranks have no stacks"
-            return stacks.JobStacks((), {}, note)
+            return location.JobStacks((), {}, note)
         where = [location.of(state, stacks_by_rank.get(index, ())) for index, state in enumerate(self._ranks)]
-        return stacks.JobStacks(where, {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()})
+        by_rank = {self._ranks[index].rank: threads for index, threads in stacks_by_rank.items()}
+        return location.JobStacks(where, by_rank)
 
     @short_errors
     def flamegraph(self, seconds: float = 5.0, rank: int | None = None, *, rate: float = 100.0) -> Flamegraph:

@@ -51,9 +51,9 @@ from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopR
 from notebook_accel.launch.engines.ranks import Life, Ranks
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.requests import no_replies, request_stacks
-from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_names

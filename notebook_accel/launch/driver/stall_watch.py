@@ -14,9 +14,9 @@ from typing import Any
 from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
 from notebook_accel.launch.job import collectives, location
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requests import Replies, RequestRanks, request_stacks
-from notebook_accel.launch.job.stacks import StacksByRank
 
 
 class StallWatch:

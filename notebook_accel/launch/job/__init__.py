@@ -11,10 +11,9 @@ rank_state.py     ─ the same for one rank; kept_displays.py is a part of it
 report_log.py     ─ every report, for `job.metrics`
 metric_charts.py  ─ a chart of each metric, merged over ranks and thinned; metric_text.py is a chart in words
 output_log.py     ─ every line that the ranks have written
-stacks.py         ─ the stacks of the ranks
 collectives.py    ─ where ranks disagree about their last collectives
 rank_error.py     ─ the exception for the failures of ranks
-location.py       ─ where the ranks are, as text
+location.py       ─ where the ranks are, as text, and their stacks
 progress.py       ─ summaries of the state, which all views share
 describe.py       ─ a job as lines of text
 resources.py      ─ what ranks use of their machines, as text

@@ -1,10 +1,10 @@
-"""The locations of ranks as text: `ranks 0,2-3 wait in all_reduce at In[5] line 20`."""
+"""Where the ranks are, as text: the lines that they are at, what they wait for, and their stacks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Location, Phase, PhaseChanged, ThreadStack
@@ -29,6 +29,8 @@ _PHRASES = {
     Phase.STOPPED: ("was stopped", "were stopped"),
 }
 _HAS_LOCATION = (Phase.RUNNING, Phase.WAITING)
+StacksByRank = Mapping[int, Sequence[ThreadStack]]
+"""The threads of each rank that reported them, by its index in the job."""
 
 
 def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
@@ -116,3 +118,28 @@ def _conclusion(groups: Sequence[Sequence[Location]], elsewhere: int) -> str:
 def stalled_stacks(job: JobState) -> list[tuple[list[int], str]]:
     """The stacks of a stalled job's ranks as text, each with the ranks that share it."""
     return [] if job.stalled is None else stacks(job.stalled.places)
+
+
+@dataclass(frozen=True, repr=False)
+class JobStacks:
+    """The stacks of a job's ranks at the time of the request; prints as text."""
+
+    places: Sequence[Location]
+    """The location of every rank; prints as one line each."""
+    threads: Mapping[int, Sequence[ThreadStack]]
+    """Each rank's threads, the main one first, by its global rank. A rank that reported none is missing."""
+    note: str = ""
+    """Why there are no stacks."""
+
+    def __repr__(self) -> str:
+        parts = [self.note] if self.note else []
+        for each in self.places:
+            threads = self.threads.get(each.rank, ())
+            shown = [_thread(thread) for thread in threads if thread.frames]
+            parts.append("\n".join([sentence([each]) + (":" if shown else ""), *shown]))
+        return "\n\n".join(parts)
+
+
+def _thread(thread: ThreadStack) -> str:
+    text = stack_frames.format_frames(thread.frames)
+    return text if thread.main else f"in {thread.name}:\n{text}"

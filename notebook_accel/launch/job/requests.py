@@ -17,8 +17,8 @@ from notebook_accel.errors import ConfigurationError, JobEndedError
 from notebook_accel.events import Event, JobStarted, Stacks, StacksRequested, as_float
 from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.stacks import StacksByRank
 from notebook_accel.launch.wire import stack_frames
 
 Replies = Mapping[int, Event]

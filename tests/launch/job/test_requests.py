@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from notebook_accel.events import Frame, Phase, PhaseChanged, Stacks, StacksRequested, ThreadStack
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.requests import RankRequest, Replies, RequestedStacks
-from notebook_accel.launch.job.stacks import StacksByRank
 
 STACK = [ThreadStack("MainThread", [Frame("/home/me/train.py", 12, "train")], main=True)]
 
