@@ -47,7 +47,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.job import Job
 
 def pretend(ranks):
-    # The loop of launch/driver/call.py, with ranks that tell what their three bars do as often as so many would.
+    # The loop of launch/driver/call_runner.py, with ranks that tell what their three bars do as often as so many would.
     job = Job("train", 0, ranks, "no hardware")
     job.apply(None, AttemptStarted(0))
     for rank in range(ranks):
