@@ -104,3 +104,27 @@ class TunableChanged(Event):
     high: float | None = None
     whole: bool = False
     """Whether it is an integer."""
+
+
+class CountedOptimizer:
+    """Which optimizer the steps of a loop are counted by, if it has several, wherever they are counted.
+
+    It is the first that steps; another once that one steps twice without the first.
+    """
+
+    __slots__ = ("_counted", "_other")
+
+    def __init__(self) -> None:
+        self._counted = self._other = 0
+        """The `id` of the optimizer whose steps are counted, and of another that has stepped since."""
+
+    def ends_step(self, optimizer: object) -> bool:
+        """Whether a step of the loop ends, now that this optimizer has stepped."""
+        key = id(optimizer)
+        if key != self._counted:
+            if self._counted and key != self._other:
+                self._other = key
+                return False
+            self._counted = key
+        self._other = 0
+        return True

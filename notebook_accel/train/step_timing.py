@@ -24,8 +24,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from notebook_accel import events, rank_local
-from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import HotLine, StepTimes
+from notebook_accel.events.control import CountedOptimizer
 from notebook_accel.events.emit import STEP_TIMES
 from notebook_accel.train.models.compiling import CallInPlace
 

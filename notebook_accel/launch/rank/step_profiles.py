@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel import events, rank_local
-from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import Event, Profiled, ProfileRequested
+from notebook_accel.events.control import CountedOptimizer
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire.constants import STEP_MARK
 

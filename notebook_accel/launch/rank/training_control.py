@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from notebook_accel import events
-from notebook_accel.counted_optimizer import CountedOptimizer
 from notebook_accel.events import (
     Control,
     Controlled,
@@ -24,7 +23,16 @@ from notebook_accel.events import (
     StepRequested,
     training_step,
 )
-from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, PROFILE, RESUME, TUNE, WITHDRAW
+from notebook_accel.events.control import (
+    CHECKPOINT,
+    END_AFTER_EPOCH,
+    PAUSE,
+    PROFILE,
+    RESUME,
+    TUNE,
+    WITHDRAW,
+    CountedOptimizer,
+)
 from notebook_accel.events.emit import ControlledLoop, ControlledTunable
 from notebook_accel.launch.rank.patches import rich, tqdm
 
