@@ -34,6 +34,8 @@ class AllRanks:
         self.is_first = state.is_main_process
         """Whether this is rank 0."""
         self.is_first_on_node = state.is_local_main_process
+        self._has_other_nodes = True
+        """Whether there are several nodes, as each exchange finds out."""
 
     def run(self, task: str, action: Callable[[], T]) -> T:
         """Runs an action on every rank, and waits until all have done so.
@@ -60,7 +62,9 @@ class AllRanks:
         except Exception as raised:
             error = raised
         own = _FAILED + f"{type(error).__name__}: {error}" if error is not None else describe(result)
-        texts = self._gather(task, own)
+        every = self._gather(task, f"{self.is_first_on_node:d}{own}")
+        self._has_other_nodes = sum(text.startswith("1") for text in every) > 1
+        texts = [text[1:] for text in every]
         if error is not None:
             raise error
         failed = next((rank for rank, text in enumerate(texts) if text.startswith(_FAILED)), None)
@@ -76,7 +80,8 @@ class AllRanks:
         """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
         others = self.is_first_on_node and not self.is_first
         self.run_on_first(task, action)
-        self.run(task, lambda: action() if others else None)
+        if self._has_other_nodes:
+            self.run(task, lambda: action() if others else None)
 
     def run_on_each_node(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on the first rank of each node."""
