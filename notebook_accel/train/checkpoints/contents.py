@@ -65,11 +65,11 @@ class Contents:
     @property
     def layout(self) -> Layout:
         """How the states of the models and optimizers lie in the files."""
-        return layouts.of(self.strategy.layout)
+        return layouts.of(self.strategy)
 
     def weights(self) -> list[State]:
         """The weights that save hooks can see and remove; all ranks call it."""
-        return self.layout.weights(self.strategy, self.models)
+        return self.layout.weights(self.models)
 
     def write(self, folder: Path, state_dicts: Sequence[State], options: SaveOptions) -> None:
         """Writes this rank's part; `state_dicts` are the full weights that the hooks have kept."""
@@ -79,7 +79,7 @@ class Contents:
     def parts(self, state_dicts: Sequence[State], options: SaveOptions) -> list[Part]:
         """Collects what this rank writes, the same as `write`."""
         # First, since it may run collectives: after an error on this rank, the others would wait for it.
-        parts = self.layout.parts(self.strategy, self.models, state_dicts, self.optimizers, options)
+        parts = self.layout.parts(self.models, state_dicts, self.optimizers, options)
         state = PartialState()
         for index, loader in enumerate(self.loaders):
             name = file_name(LOADER_NAME, index, rank=state.process_index)

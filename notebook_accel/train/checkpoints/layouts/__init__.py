@@ -11,10 +11,9 @@ weights of any of them, in a single process. `safe_reader.py` reads shards witho
 
 from __future__ import annotations
 
-import functools
 import importlib
 
-from notebook_accel.train.checkpoints.layouts.layout import Layout
+from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout
 
 TABLE = {
     "replicated": ("replicated", "Replicated"),
@@ -24,9 +23,8 @@ TABLE = {
 """Module and class by name. A module is imported only when it is used, since some import slow parts of torch."""
 
 
-@functools.cache
-def of(name: str) -> Layout:
-    """The layout of a name."""
-    module, cls = TABLE[name]
+def of(strategy: LaidOut) -> Layout:
+    """The layout that a strategy names."""
+    module, cls = TABLE[strategy.layout]
     found: type[Layout] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)
-    return found()
+    return found(strategy)

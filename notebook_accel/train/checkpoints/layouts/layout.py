@@ -15,6 +15,9 @@ from torch.optim import Optimizer
 from notebook_accel.train.checkpoints.parts import Part
 
 State = dict[str, torch.Tensor]
+States = Sequence[State]
+Models = Sequence[nn.Module]
+Optimizers = Sequence[Optimizer]
 
 
 @dataclass(frozen=True)
@@ -62,30 +65,28 @@ class LaidOut(Protocol):
 
 
 class Layout(ABC):
-    """One layout. All ranks call its methods together, unless each rank has all weights."""
+    """One layout. All ranks call its methods together, unless each rank has all weights.
+
+    Args:
+        strategy: What distributes the models over the ranks.
+    """
 
     writes_together = False
     """Whether ranks communicate while they write the parts."""
 
+    def __init__(self, strategy: LaidOut) -> None:
+        self.strategy = strategy
+
     @abstractmethod
-    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
+    def weights(self, models: Models) -> list[State]:
         """The weights that save hooks can see and remove, with an entry for each model; empty if they are sharded."""
 
     @abstractmethod
-    def parts(
-        self,
-        strategy: LaidOut,
-        models: Sequence[nn.Module],
-        weights: Sequence[State],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> list[Part]:
+    def parts(self, models: Models, weights: States, optimizers: Optimizers, options: SaveOptions) -> list[Part]:
         """Collects this rank's parts of weights and optimizer states; `weights` are what the save hooks have kept."""
 
     @abstractmethod
-    def load(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load(self, folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
         """Loads models and optimizers from a checkpoint, perhaps saved on a different number of ranks.
 
         Args:

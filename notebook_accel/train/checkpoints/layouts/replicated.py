@@ -11,35 +11,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.checkpoints import serialization
 from notebook_accel.train.checkpoints import weights as weights_files
-from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
+from notebook_accel.train.checkpoints.layouts.layout import (
+    Layout,
+    LoadOptions,
+    Models,
+    Optimizers,
+    SaveOptions,
+    State,
+    States,
+)
 from notebook_accel.train.checkpoints.parts import OPTIMIZER_NAME, Part, file_name, safe_part
 
 
 class Replicated(Layout):
     """Unsharded weights and optimizer states, written by the ranks whose options say so."""
 
-    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
-        return [strategy.state_dict(model) for model in models]
+    def weights(self, models: Models) -> list[State]:
+        return [self.strategy.state_dict(model) for model in models]
 
-    def parts(
-        self,
-        strategy: LaidOut,
-        models: Sequence[nn.Module],
-        weights: Sequence[State],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> list[Part]:
-        return parts(weights, [strategy.optimizer_state(each) for each in optimizers], options)
+    def parts(self, models: Models, weights: States, optimizers: Optimizers, options: SaveOptions) -> list[Part]:
+        return parts(weights, [self.strategy.optimizer_state(each) for each in optimizers], options)
 
-    def load(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load(self, folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
         model_files, optimizer_files = find(folder, len(models), len(optimizers))
         for model, path in zip(models, model_files, strict=True):
             weights_files.fill(model, iter([weights_files.read(path)]), strict=options.strict, source=str(path))

@@ -35,7 +35,15 @@ from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.train.checkpoints import serialization
 from notebook_accel.train.checkpoints import weights as weights_files
 from notebook_accel.train.checkpoints.layouts import replicated
-from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
+from notebook_accel.train.checkpoints.layouts.layout import (
+    Layout,
+    LoadOptions,
+    Models,
+    Optimizers,
+    SaveOptions,
+    State,
+    States,
+)
 from notebook_accel.train.checkpoints.layouts.safe_reader import SafePlanner, SafeReader
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.ranks.state import PartialState
@@ -51,17 +59,10 @@ class Sharded(Layout):
 
     writes_together = True
 
-    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
+    def weights(self, models: Models) -> list[State]:
         return []
 
-    def parts(
-        self,
-        strategy: LaidOut,
-        models: Sequence[nn.Module],
-        weights: Sequence[State],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> list[Part]:
+    def parts(self, models: Models, weights: States, optimizers: Optimizers, options: SaveOptions) -> list[Part]:
         found = []
         for index, model in enumerate(models):
             state = get_model_state_dict(model)
@@ -75,9 +76,7 @@ class Sharded(Layout):
             found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), options.group))
         return found
 
-    def load(
-        self, folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-    ) -> None:
+    def load(self, folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
         is_in_shards = (folder / MODEL_FOLDER.format(index=0)).is_dir()
         (_load_shards if is_in_shards else _load_gathered)(folder, models, optimizers, options)
 
@@ -87,18 +86,11 @@ class Gathered(Sharded):
 
     writes_together = False
 
-    def weights(self, strategy: LaidOut, models: Sequence[nn.Module]) -> list[State]:
-        return [strategy.state_dict(model) for model in models]
+    def weights(self, models: Models) -> list[State]:
+        return [self.strategy.state_dict(model) for model in models]
 
-    def parts(
-        self,
-        strategy: LaidOut,
-        models: Sequence[nn.Module],
-        weights: Sequence[State],
-        optimizers: Sequence[Optimizer],
-        options: SaveOptions,
-    ) -> list[Part]:
-        states = [_full_state(strategy.optimizer_state(each), keep=options.writes) for each in optimizers]
+    def parts(self, models: Models, weights: States, optimizers: Optimizers, options: SaveOptions) -> list[Part]:
+        states = [_full_state(self.strategy.optimizer_state(each), keep=options.writes) for each in optimizers]
         if options.writes and not PartialState().is_main_process:
             raise ConfigurationError(
                 "state_dict_type='FULL_STATE_DICT' gathers all weights on rank 0, but save_on_each_node=True needs "
@@ -107,9 +99,7 @@ class Gathered(Sharded):
         return replicated.parts(weights, states, options)
 
 
-def _load_shards(
-    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-) -> None:
+def _load_shards(folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
     _refuse_missing(folder, len(models), len(optimizers))
     for index, model in enumerate(models):
         state: dict[str, Any] = {"model": get_model_state_dict(model)}
@@ -130,9 +120,7 @@ def _load_shards(
             optimizer.state.clear()
 
 
-def _load_gathered(
-    folder: Path, models: Sequence[nn.Module], optimizers: Sequence[Optimizer], options: LoadOptions
-) -> None:
+def _load_gathered(folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
     model_files, optimizer_files = replicated.find(folder, len(models), len(optimizers))
     for model, path in zip(models, model_files, strict=True):
         how = StateDictOptions(full_state_dict=True, strict=options.strict)
