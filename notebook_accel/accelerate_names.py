@@ -1,7 +1,7 @@
 """Modules with the names of Accelerate's, so that `from accelerate.state import …` is ported by changing one word.
 
 They have no code: each imports a name when it is accessed, from the module that `exports.py` gives. Type checkers read
-their `.pyi` files. A name that is refused (`refused_names.py`) raises an error with advice: an `ImportError` when it is
+their `.pyi` files. A name that is refused (`advice.py`) raises an error with advice: an `ImportError` when it is
 imported, and an `AttributeError` when it is accessed, so that `hasattr` returns `False`.
 """
 
@@ -87,14 +87,14 @@ def missing(module: str, name: str) -> AttributeError:
     return AttributeError(_refusal(module, name) or f"module {module!r} has no attribute {name!r}")
 
 
-def _refusal(module: str, name: str) -> str | None:
+def _refusal(module: str, name: str) -> str:
     """The message about a refused name of a module."""
     if name.startswith("_"):
-        return None
+        return ""
     # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
-    from notebook_accel.refused_names import message
+    from notebook_accel.advice import of_import
 
-    return message(name, module.partition(".")[2])
+    return of_import(name, module.partition(".")[2])
 
 
 def install() -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from notebook_accel import accelerate_names, exports, refused_names  # noqa: E402
+from notebook_accel import accelerate_names, advice, exports  # noqa: E402
 from notebook_accel.cli.launch.options import OPTIONS  # noqa: E402
 from notebook_accel.config.keys import KEYS  # noqa: E402
 from notebook_accel.config.row import Setting  # noqa: E402
 from notebook_accel.config.settings import SETTINGS  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
 from notebook_accel.launch.job.job_state import Status  # noqa: E402
-from notebook_accel.train.options.choice import Choice  # noqa: E402
+from notebook_accel.train.options.enums import Choice  # noqa: E402
 
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 
@@ -180,7 +180,7 @@ def outcome(module: str, name: str) -> str:
     known = {*modules[module], "__version__"} if module in modules else {*exports.exported(), "__version__"}
     if (module == "" or module in modules) and (name in known or path in modules):
         return "works"
-    if name in refused_names.names() or path in accelerate_names.ALL_REFUSED:
+    if name in advice.names("import") or path in accelerate_names.ALL_REFUSED:
         return "refused"
     return "missing"
 
@@ -223,8 +223,9 @@ def documents() -> dict[Path, str]:
         "refused": "\n".join(
             ["| belongs to | instead | names |", "|---|---|---|"]
             + [
-                f"| {row.subject} | {row.advice} | {', '.join(f'`{name}`' for name in row.names.split())} |"
-                for row in refused_names.TABLE
+                f"| {row.subject} | {row.instead} | {', '.join(f'`{name}`' for name in row.names)} |"
+                for row in advice.TABLE
+                if row.where == "import"
             ]
         ),
         "members": "\n".join(["| class | instead | members |", "|---|---|---|", *_refused_members()]),
@@ -261,12 +262,10 @@ def _names_by_module() -> Iterator[str]:
 
 
 def _refused_members() -> Iterator[str]:
-    for kind in sorted(Choice.__subclasses__(), key=lambda each: each.__name__):
-        members = defaultdict(list)
-        for name, advice in kind.refused.items():
-            members[advice].append(name)
-        for advice, names in members.items():
-            yield f"| `{kind.__name__}` | {advice} | {_listed(names)} |"
+    kinds = {each.__name__ for each in Choice.__subclasses__()}
+    for row in sorted(advice.TABLE):
+        if row.where in kinds:
+            yield f"| `{row.where}` | {row.instead} | {_listed(row.names)} |"
 
 
 def _names_of_setting(row: Setting) -> Iterator[str]:

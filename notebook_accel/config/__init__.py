@@ -11,8 +11,6 @@
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
     keys.py           ─ the keys of that file, which are Hugging Face Accelerate's: settings, and keys that are not
-    other_interfaces.py ─ what a setting is called in one interface, for users who write its name in another
-    unknown_arguments/ ─ arguments that a function does not have, and what to write instead
     translation.py    ─ from those keys to fields of LaunchConfig, and back
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here

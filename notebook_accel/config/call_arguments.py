@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from notebook_accel.config import kinds
+from notebook_accel.config.keys import what_to_write
 from notebook_accel.config.layers import Layer
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
@@ -127,3 +128,30 @@ def _check_that_a_call_runs(function: Callable[..., Any]) -> None:
     else:
         return
     raise ConfigurationError(f"{name} is {what}, so a call would run none of its code. Pass {instead} instead.")
+
+
+def launch_advice(keyword: str, given: Mapping[str, Any]) -> str:
+    """What to write instead of a keyword of `notebook_launcher`; empty if nothing is known about it."""
+    if _is_parameter(keyword, given.get("function")):
+        return f"it is a parameter of the function, so pass it in kwargs={{{keyword!r}: ...}}"
+    return what_to_write(keyword, "notebook_launcher")
+
+
+def debug_advice(keyword: str, given: Mapping[str, Any]) -> str:
+    """The same for `debug_launcher`."""
+    found = launch_advice(keyword, given)
+    if keyword in {row.argument for row in SETTINGS.values()} | {"kwargs", "block", "detach", "in_process"}:
+        there = ", which has it"
+    elif found:
+        there = f"; there, {found}"
+    else:
+        return ""
+    return f"debug_launcher has only Accelerate's arguments. Call notebook_launcher(..., device='cpu'){there}"
+
+
+def _is_parameter(keyword: str, function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):  # not a function, or one whose parameters are not known
+        return False
+    return keyword in parameters and parameters[keyword].kind.name in ("POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")

@@ -1,4 +1,4 @@
-"""The keys of the configuration file, which are those of Hugging Face Accelerate's.
+"""The keys of the configuration file, which are those of Hugging Face Accelerate's, and settings by their other names.
 
 A key in `KEYS` has an effect. A key in `NEUTRAL` has none: it is accepted with the values that Accelerate writes by
 default, and any other value is an error that names the alternative.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from notebook_accel.advice import instead_of
 from notebook_accel.config import kinds
 from notebook_accel.config.kinds import Kind
 from notebook_accel.config.row import Setting, is_any
@@ -36,18 +37,13 @@ DISTRIBUTED: dict[str, dict[str, Any]] = {
     "SPMD": {"strategy": "spmd"},
 }
 """What each `distributed_type` sets, by field of `LaunchConfig`."""
-_DISTRIBUTED_INSTEAD = {
-    "DEEPSPEED": "FSDP shards as its stage 3 does",
-    "MEGATRON_LM": "use FSDP, or Accelerator(torch_tp_plugin=...) for tensor parallel layers",
-    "TP": "use MULTI_GPU, and Accelerator(torch_tp_plugin=...)",
-}
 
 
 def _distributed_type(name: str, value: Any) -> str:
     kind = "NO" if value is False else str(value).upper()
     if kind in DISTRIBUTED:
         return kind
-    instead = _DISTRIBUTED_INSTEAD.get(kind, f"there are {', '.join(DISTRIBUTED)}")
+    instead = instead_of(kind, "distributed_type") or f"there are {', '.join(DISTRIBUTED)}"
     raise ConfigurationError(f"{name}: {value} is not available: {instead}")
 
 
@@ -75,11 +71,8 @@ _STATE_DICT = kinds.choice("SHARDED_STATE_DICT", "FULL_STATE_DICT")
 
 
 def _state_dict(name: str, value: Any) -> Any:
-    if value == "LOCAL_STATE_DICT":
-        raise ConfigurationError(
-            f"{name}: {value} is not available: use SHARDED_STATE_DICT, where each rank writes its shards too, and any "
-            "number of ranks can read them"
-        )
+    if instead := instead_of(str(value), "fsdp_state_dict_type"):
+        raise ConfigurationError(f"{name}: {value} is not available: {instead}")
     return _STATE_DICT.check(name, value)
 
 
@@ -180,52 +173,30 @@ FSDP1_KEYS = (
     "fsdp_version", "fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_sync_module_states"
 )  # fmt: skip
 """Keys that select what only FSDP1 has. Accelerate writes them into its files by default."""
-_NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
-NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
-    "compute_environment": (
-        (None, "LOCAL_MACHINE"),
-        "SageMaker's own launcher starts its jobs; use LOCAL_MACHINE here",
-    ),
-    "same_network": ((None, True, False), ""),
-    "main_training_function": (
-        (None, "main"),
-        "the function is what notebook_launcher() is given, the script what it runs",
-    ),
-    "downcast_bf16": (_UNSET_VALUES, "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
-    "deepspeed_config": (_UNSET_VALUES, "distributed_type: FSDP shards as its stage 3 does"),
-    "megatron_lm_config": (_UNSET_VALUES, "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
-    "parallelism_config_cp_backend": ((None, "torch"), "write torch, or leave it out"),
-    "parallelism_config_sp_size": ((None, 1), _NO_SEQUENCES),
-    "parallelism_config_sp_backend": ((None, "deepspeed"), _NO_SEQUENCES),
-    "parallelism_config_sp_seq_length": ((None,), _NO_SEQUENCES),
-    "parallelism_config_sp_seq_length_is_variable": ((None, True), _NO_SEQUENCES),
-    "parallelism_config_sp_attn_implementation": ((None, "sdpa"), _NO_SEQUENCES),
-    "mpirun_config": (
-        _UNSET_VALUES,
-        "ranks are started directly; give num_machines and main_process_ip for several machines",
-    ),
-    "ipex_config": (_UNSET_VALUES, "torch itself includes the features of the extension"),
-    "fp8_config": (
-        _UNSET_VALUES,
-        "mixed_precision: fp8 uses torchao; pass it kwargs_handlers=[AORecipeKwargs(...)] for more",
-    ),
-    "command_file": (_UNSET_VALUES, "pass the command itself"),
-    "commands": (_UNSET_VALUES, "pass the command itself"),
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "compute_environment": (None, "LOCAL_MACHINE"),
+    "same_network": (None, True, False),
+    "main_training_function": (None, "main"),
+    "parallelism_config_cp_backend": (None, "torch"),
+    "parallelism_config_sp_size": (None, 1),
+    "parallelism_config_sp_backend": (None, "deepspeed"),
+    "parallelism_config_sp_seq_length": (None,),
+    "parallelism_config_sp_seq_length_is_variable": (None, True),
+    "parallelism_config_sp_attn_implementation": (None, "sdpa"),
+    **dict.fromkeys(("command_file", "commands", "downcast_bf16", "fsdp_ignored_modules"), _UNSET_VALUES),
+    **dict.fromkeys(("tpu_env", "tpu_name", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_zone"), _UNSET_VALUES),
     **dict.fromkeys(
-        ["tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_env"],
-        (_UNSET_VALUES, "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
-    ),
-    "fsdp_ignored_modules": (
-        _UNSET_VALUES,
-        "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))",
+        ("deepspeed_config", "fp8_config", "ipex_config", "megatron_lm_config", "mpirun_config"), _UNSET_VALUES
     ),
 }
-"""Keys without an effect: the values that are accepted, and what to do in place of any other."""
+"""Keys without an effect, and the values that are accepted; `advice.py` says what to write in place of any other."""
 GROUPS = ("fsdp_config", "dynamo_config", "parallelism_config")
 
 
 def setting_called(name: str) -> Setting | None:
     """The setting that has a name, written with underscores, in any interface: as a key, an argument, or an option."""
+    if name in SETTINGS:
+        return SETTINGS[name]
     for row in (*SETTINGS.values(), *KEYS.values()):
         options = [option.lstrip("-").replace("-", "_") for option in row.magic]
         if name and name in (row.key, row.option, row.argument, *options):
@@ -236,6 +207,65 @@ def setting_called(name: str) -> Setting | None:
 def key_of(row: Setting) -> str:
     """The key that sets a setting, which for `gpus` is Accelerate's `gpu_ids`; empty if there is none."""
     return row.key or next((each.key for each in KEYS.values() if each.field == row.field), "")
+
+
+def what_to_write(written: str, where: str) -> str:
+    """What to write in one interface instead of a name that it does not have; empty if no interface has such a name.
+
+    Args:
+        written: The name, as the user wrote it in this interface: an argument, an option, or a key.
+        where: The interface, as in `advice.py`.
+    """
+    name = written.lstrip("-").partition("=")[0].replace("-", "_")
+    row = setting_called(name)
+    return instead_of(name, where) or ("" if row is None else _IN_INTERFACES[where](row))
+
+
+def _in_call(row: Setting) -> str:
+    if row.argument:
+        return f"pass {row.argument}"
+    if row.magic:
+        return f"set it with %accelerate {row.magic[-1]}, or in the configuration file"
+    in_code = f", or pass {_PLUGINS[row.field]} to the Accelerator" if row.field in _PLUGINS else ""
+    return f"set {row.key} in the configuration file{in_code}"
+
+
+def _in_magic(row: Setting) -> str:
+    if row.magic:
+        return f"did you mean {row.magic[-1]}?"
+    return f"pass {row.argument}= to notebook_launcher" if row.argument else f"set {row.key} in the configuration file"
+
+
+def _in_cell_magic(row: Setting) -> str:
+    return f"set it with %accelerate {row.magic[-1]}, in another cell" if row.magic else ""
+
+
+def _on_command_line(row: Setting) -> str:
+    key = KEYS.get(key_of(row))
+    if key is not None and key.launch:
+        return f"use --{key.option or key.key}"
+    return f"only notebook_launcher has it, as {row.argument}=" if row.argument else ""
+
+
+def _in_file(row: Setting) -> str:
+    found = key_of(row)
+    return f"did you mean {found}?" if found else f"pass {row.argument}= to notebook_launcher"
+
+
+_IN_INTERFACES = {
+    "notebook_launcher": _in_call,
+    "%accelerate": _in_magic,
+    "%%accelerate": _in_cell_magic,
+    "notebook-accel launch": _on_command_line,
+    "configuration file": _in_file,
+}
+"""How each interface names a setting of another one."""
+_PLUGINS = {
+    "fsdp": "fsdp_plugin=FullyShardedDataParallelPlugin(...)",
+    "dynamo": "dynamo_plugin=TorchDynamoPlugin(...)",
+    "parallelism": "parallelism_config=ParallelismConfig(...)",
+}
+"""The argument of an `Accelerator` that has the same settings as the keys of a field."""
 
 
 def refuse_fsdp1_keys(keys: Mapping[str, Any]) -> None:
@@ -259,10 +289,15 @@ def check(key: str, value: Any, called: str) -> Any:
     if key in KEYS:
         return KEYS[key].parse_key(called, value)
     if key not in NEUTRAL:
-        raise ConfigurationError(f"{called} is not a setting{_instead_of(key)}")
-    allowed, instead = NEUTRAL[key]
+        instead = what_to_write(key, "configuration file")
+        hint = f"; {instead}" if instead else did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])
+        elsewhere = " of the file" if instead.startswith("pass ") else ""
+        raise ConfigurationError(f"{called} is not a setting{elsewhere}{hint}")
+    allowed = NEUTRAL[key]
     if not is_any(kinds.flag.convert(value), allowed) and not (allowed is _UNSET_VALUES and _turns_nothing_on(value)):
-        raise ConfigurationError(f"{called}: {value!r:.80} is not available here: {instead}")
+        raise ConfigurationError(
+            f"{called}: {value!r:.80} is not available here: {instead_of(key, 'configuration file')}"
+        )
     return None
 
 
@@ -271,13 +306,3 @@ def _turns_nothing_on(section: Any) -> bool:
     return isinstance(section, dict) and all(
         is_any(kinds.flag.convert(value), _UNSET_VALUES) for value in section.values()
     )
-
-
-def _instead_of(key: str) -> str:
-    """The end of the message about a key that does not exist."""
-    row = setting_called(key)
-    if row is None:
-        return did_you_mean(key, [*KEYS, *NEUTRAL, *GROUPS])
-    if found := key_of(row):
-        return f"; did you mean {found}?"
-    return f" of the file; pass {row.argument}= to notebook_launcher"

@@ -8,8 +8,7 @@ from click.testing import CliRunner
 from notebook_accel.cli.launch.options import OPTIONS
 from notebook_accel.cli.main import main
 from notebook_accel.config import file
-from notebook_accel.config.keys import KEYS
-from notebook_accel.config.other_interfaces import instead_in_magic, instead_on_command_line
+from notebook_accel.config.keys import KEYS, what_to_write
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells import cell_options
@@ -85,6 +84,6 @@ def test_a_file_names_its_own_key(key: str, message: str, tmp_path: Path) -> Non
 def test_no_setting_is_without_an_answer_at_a_door_that_does_not_have_it() -> None:
     names = {row.argument for row in SETTINGS.values()} | {row.option or row.key for row in KEYS.values()}
     magic = {option.lstrip("-").replace("-", "_") for option in MAGIC_OPTIONS}
-    assert [name for name in names - magic - {""} if not instead_in_magic(f"--{name}")] == []
+    assert [name for name in names - magic - {""} if not what_to_write(f"--{name}", "%accelerate")] == []
     names = (names | magic) - COMMAND_LINE_OPTIONS - {"", "env"}  # --env has an answer of its own
-    assert [name for name in names if not instead_on_command_line(f"--{name}")] == []
+    assert [name for name in names if not what_to_write(f"--{name}", "notebook-accel launch")] == []

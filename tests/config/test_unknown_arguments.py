@@ -25,9 +25,10 @@ from notebook_accel import (
     notebook_launcher,
     utils,
 )
+from notebook_accel.advice import names
 from notebook_accel.data_loader import DataLoaderDispatcher, DataLoaderShard, SkipDataLoader
 from notebook_accel.errors import NotebookAccelError, UnknownArgumentError
-from notebook_accel.train.options.option_class import OF_THE_ACCELERATOR, calls_with, option_classes
+from notebook_accel.train.options.option_class import calls_with, option_classes
 
 
 def train(lr: float, *, steps: int = 1) -> None:
@@ -149,7 +150,7 @@ def test_a_class_of_options_stays_a_dataclass(kind: type[Any]) -> None:
 def test_each_argument_of_an_accelerator_is_explained_in_a_class_of_options() -> None:
     takes_options = r"deepspeed_plugins?|megatron_lm_plugin|project_dir|\w+_(?:plugin|config)"
     arguments = {each for each in inspect.signature(Accelerator).parameters if not re.fullmatch(takes_options, each)}
-    assert {*OF_THE_ACCELERATOR.split()} == {each for each in arguments if not calls_with(each, None)}
+    assert names("options of an Accelerator") == {each for each in arguments if not calls_with(each, None)}
 
 
 LOADERS = [

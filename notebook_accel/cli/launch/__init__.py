@@ -4,7 +4,6 @@ From the command line to a request:
 
     command.py              the click command and its help
     options.py              the table of options, one row each
-    unsupported_options.py  options of `accelerate launch` that are not supported, and what to use instead
     option_layer.py         the options as one more layer of settings
     request.py              turns settings and hardware into a `Request`; uses `launch/plan` and the next two
     program.py              the script, module, program or notebook to run

@@ -8,9 +8,8 @@ import click
 
 from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.options import GROUPS, OPTIONS, Option
-from notebook_accel.cli.launch.unsupported_options import alternative
 from notebook_accel.config import click_options
-from notebook_accel.config.other_interfaces import instead_on_command_line
+from notebook_accel.config.keys import what_to_write
 
 
 class _Launch(click.Command):
@@ -20,7 +19,7 @@ class _Launch(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            instead = alternative(error.option_name) or instead_on_command_line(error.option_name)
+            instead = what_to_write(error.option_name, "notebook-accel launch")
             if not instead:
                 raise
             raise click.UsageError(f"{error.option_name} is not supported: {instead}", ctx) from None

@@ -10,11 +10,17 @@ from functools import partial
 from typing import Any
 
 from notebook_accel import hardware
+from notebook_accel.advice import explained
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config.call_arguments import check_call, check_detach, check_flag, unset
+from notebook_accel.config.call_arguments import (
+    check_call,
+    check_detach,
+    check_flag,
+    debug_advice,
+    launch_advice,
+    unset,
+)
 from notebook_accel.config.resolve import resolve
-from notebook_accel.config.unknown_arguments import launch_advice
-from notebook_accel.config.unknown_arguments.explained import explained
 from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.driver import assigned_globals, attach, changed_modules
 from notebook_accel.launch.driver.launch import Launch
@@ -31,7 +37,7 @@ from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
 
 
-@explained(launch_advice.advice)
+@explained(launch_advice)
 def notebook_launcher(
     function: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -263,7 +269,7 @@ def _run(launch: Launch) -> None:
     preloader.current.after_launch(front_end.current.preloads_after)
 
 
-@explained(launch_advice.debug_advice)
+@explained(debug_advice)
 def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_processes: int = 2) -> Any:
     """Runs `function(*args)` on CPU ranks of this machine, regardless of its hardware and the settings for that.
 

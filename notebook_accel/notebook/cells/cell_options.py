@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import click
 
-from notebook_accel.config.other_interfaces import instead_in_cell_magic
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.cells.rank_selection import parse_ranks
@@ -45,7 +44,7 @@ variables.
 
 
 class _CellMagic(MagicCommand):
-    instead = staticmethod(instead_in_cell_magic)
+    interface = "%%accelerate"
 
 
 @click.command(cls=_CellMagic, help=_HELP)

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.core import augment_usage_errors
 from click.shell_completion import CompletionItem, ShellComplete
 
+from notebook_accel.config.keys import what_to_write
 from notebook_accel.errors import ConfigurationError, did_you_mean
 
 
 class MagicCommand(click.Command):
     """A magic, or a subcommand of one. Unlike on a command line, an option that is given twice is an error."""
 
-    instead: Callable[[str], str] = staticmethod(lambda option: "")
-    """The end of the message about an option that it doesn't have; empty to suggest the most similar of its own."""
+    interface = ""
+    """The interface of settings that its options are, as in `advice.py`; empty if they are no settings."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with augment_usage_errors(ctx):
@@ -162,8 +163,9 @@ def _explain(error: click.UsageError) -> str:
     if known == ["--help"]:
         return f"there is no option {error.option_name}; it takes no options"
     command = error.ctx.command if error.ctx else None
-    if isinstance(command, MagicCommand) and (instead := command.instead(error.option_name)):
-        return f"there is no option {error.option_name}{instead}"
+    interface = command.interface if isinstance(command, MagicCommand) else ""
+    if interface and (instead := what_to_write(error.option_name, interface)):
+        return f"there is no option {error.option_name}; {instead}"
     longer = [name for name in known if name.startswith(error.option_name)]
     hint = did_you_mean(longer[0] if longer else error.option_name, known) or f"; there are {', '.join(known)}"
     return f"there is no option {error.option_name}{hint}"

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from notebook_accel.config import click_options, kinds
-from notebook_accel.config.other_interfaces import instead_in_magic
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
@@ -79,7 +78,7 @@ override the configuration file. Settings that cannot work are refused at once, 
 
 
 class _Accelerate(MagicGroup):
-    instead = staticmethod(instead_in_magic)
+    interface = "%accelerate"
 
 
 @click.group(cls=_Accelerate, invoke_without_command=True, params=_OPTIONS, commands=SUBCOMMANDS, help=_HELP)

@@ -3,7 +3,6 @@
 accelerator.py     ─ `Accelerator`; start reading here
 prepared.py        ─ the objects that it has prepared
 arguments.py       ─ checks the arguments of the constructor
-argument_advice.py ─ what to write instead of an argument that it doesn't have
 local_sgd.py       ─ `LocalSGD`
 
 The loop over `Accelerator.epochs`:

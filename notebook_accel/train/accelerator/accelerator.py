@@ -19,10 +19,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from notebook_accel.config.unknown_arguments.explained import explained
+from notebook_accel import advice
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import data, step_timing
-from notebook_accel.train.accelerator import argument_advice, arguments
+from notebook_accel.train.accelerator import arguments
 from notebook_accel.train.accelerator.epoch_loop import EpochLoop, PlainLoop, Run
 from notebook_accel.train.accelerator.prepared import Prepared, remember
 from notebook_accel.train.checkpoints import serialization, weights
@@ -31,7 +31,6 @@ from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import batch_size, compiling, precision, prepare_checks
 from notebook_accel.train.models.precision import Precision
-from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.enums import (
     DistributedType,
     DynamoBackend,
@@ -41,6 +40,7 @@ from notebook_accel.train.options.enums import (
     RNGType,
 )
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
+from notebook_accel.train.options.option_class import of_an_option_class, of_the_launch
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
@@ -122,7 +122,7 @@ class Accelerator(RankAware):
         HardwareError: The device cannot compute in that precision.
     """
 
-    @explained(argument_advice.advice)
+    @advice.explained(advice.listed("Accelerator"), of_an_option_class, of_the_launch)
     def __init__(
         self,
         device_placement: bool = True,
@@ -147,7 +147,8 @@ class Accelerator(RankAware):
         deepspeed_plugins: Any = None,
         parallelism_config: ParallelismConfig | None = None,
     ) -> None:
-        unavailable.refuse(
+        advice.refuse(
+            "Accelerator",
             deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
             megatron_lm_plugin=megatron_lm_plugin,
         )

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from notebook_accel.config.unknown_arguments.explained import explained
+from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
@@ -153,22 +153,7 @@ def read(path: Path, device: str | torch.device = "cpu") -> dict[str, torch.Tens
     return dict(torch.load(path, map_location=device, weights_only=True))
 
 
-_NOT_FOR_LOADING = """device_map offload_folder dtype offload_state_dict offload_buffers keep_in_fp32_modules
-    offload_8bit_bnb full_state_dict broadcast_from_rank0"""
-"""What Accelerate's `load_checkpoint_in_model` takes besides, to spread a model over devices."""
-
-
-def _loading_advice(keyword: str, given: Mapping[str, Any]) -> str:
-    if keyword not in _NOT_FOR_LOADING.split():
-        return ""
-    return (
-        "the weights are loaded into the model as it is, on its device and in its types. Leave it out; a model that "
-        "does not fit on one device can be sharded by "
-        "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_ram_efficient_loading=True))"
-    )
-
-
-@explained(_loading_advice)
+@explained(listed("load_checkpoint_in_model"))
 def load_checkpoint_in_model(
     model: torch.nn.Module, checkpoint: str | os.PathLike[str], *, strict: bool = False
 ) -> tuple[list[str], list[str]]:

@@ -12,7 +12,6 @@ order_comparison.py   ─ compares the order of the ranks in the first epoch
 device_transfer.py    ─ moves batches to the device
 uneven_inputs.py      ─ samples that can't be divided evenly among the ranks, and metrics of them
 cursor.py             ─ where a loader is, and how it is read from there
-loader_advice.py      ─ what to write instead of an argument that a loader doesn't have
 """
 
 from notebook_accel.train.data.cursor import SkipBatchSampler

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
-from notebook_accel.config.unknown_arguments.explained import explained
+from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import step_timing
-from notebook_accel.train.data import device_transfer, loader_advice, order, order_comparison
+from notebook_accel.train.data import device_transfer, order, order_comparison
 from notebook_accel.train.data.cursor import Cursor, Resumed, read
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.order_comparison import OrderComparison
@@ -55,7 +55,7 @@ class PreparedLoader(DataLoader[Any]):
 
     _is_accelerate_prepared = True
 
-    @explained(loader_advice.advice)
+    @explained(listed("prepared loader"))
     def __init__(
         self,
         base_dataloader: DataLoader[Any],

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from notebook_accel import advice
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import weights
 
@@ -67,9 +68,7 @@ def set_module_tensor_to_device(
     Raises:
         ConfigurationError: The model has no such tensor, or the value does not fit it.
     """
-    for name, given in {"fp16_statistics": fp16_statistics, "tied_params_map": tied_params_map}.items():
-        if given is not None:
-            raise ConfigurationError(f"{name} is not supported: leave it out, and tie weights with retie_parameters")
+    advice.refuse("set_module_tensor_to_device", fp16_statistics=fp16_statistics, tied_params_map=tied_params_map)
     owner, own = _owner(module, tensor_name)
     tensors = owner._parameters if own in owner._parameters else owner._buffers
     if own not in tensors or (old := tensors[own]) is None:

@@ -3,8 +3,55 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING, Any
 
-from notebook_accel.train.options.choice import Choice
+from notebook_accel.advice import instead_of
+from notebook_accel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class _ChoiceType(enum.EnumMeta):
+    """The class of `Choice` and its subclasses, which explains the members that a subclass refuses."""
+
+    if not TYPE_CHECKING:  # for a type checker, an unknown member stays unknown
+
+        def __getattr__(cls, name: str) -> Any:
+            members = cls.__dict__.get("_member_map_", {})
+            if name in members:  # Python 3.10 looks up all members here
+                return members[name]
+            raise AttributeError(cls.refusal(name) or f"{cls.__name__} has no member {name!r}")
+
+    def refusal(cls, name: str) -> str:
+        """The message about a member that Accelerate has, but not this package; empty for any other name."""
+        advice = instead_of(name.upper(), cls.__name__)
+        return f"notebook_accel has no {cls.__name__}.{name.upper()}. {advice}" if advice else ""
+
+
+class Choice(str, enum.Enum, metaclass=_ChoiceType):
+    """A choice that can also be given as a string, in upper or lower case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Choice | None:
+        return next((each for each in cls if isinstance(value, str) and each.value.lower() == value.lower()), None)
+
+    @classmethod
+    def list(cls) -> list[str]:
+        return [each.value for each in cls]
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @classmethod
+    def of(cls, value: object, name: str) -> Self:
+        """Parses the user's argument `name` into a choice."""
+        try:
+            return cls(value)
+        except ValueError:
+            refusal = cls.refusal(str(value))
+            instead = f". {refusal}" if refusal else ""
+            raise ConfigurationError(f"{name}={value!r} must be one of {', '.join(cls.list())}{instead}") from None
 
 
 class DistributedType(str, enum.Enum):
@@ -36,21 +83,14 @@ class PrecisionType(Choice):
     BF16 = "bf16"
 
 
-class FP8BackendType(
-    Choice, refused="MSAMP TE", advice="mixed_precision='fp8' uses torchao: compare with FP8BackendType.AO."
-):
+class FP8BackendType(Choice):
     """The library that computes in fp8."""
 
     NO = "NO"
     AO = "AO"
 
 
-class RNGType(
-    Choice,
-    refused="HPU MLU MUSA NEURON NPU SDAA XLA XPU",
-    advice="The random states of the CPU and of GPUs are synced. Leave it out, and call set_seed, which seeds the "
-    "device of every rank.",
-):
+class RNGType(Choice):
     """A random state that can be made equal on all ranks."""
 
     TORCH = "torch"
@@ -58,11 +98,7 @@ class RNGType(
     GENERATOR = "generator"
 
 
-class LoggerType(
-    Choice,
-    refused="AIM CLEARML DVCLIVE SWANLAB",
-    advice="Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with.",
-):
+class LoggerType(Choice):
     """The trackers that can be chosen by name."""
 
     ALL = "all"
@@ -73,13 +109,7 @@ class LoggerType(
     MLFLOW = "mlflow"
 
 
-class DynamoBackend(
-    Choice,
-    refused="""AOT_TORCHXLA_TRACE_ONCE AOT_TS_NVFUSER FX2TRT HPU_BACKEND NEURON NVPRIMS_NVFUSER OFI ONNXRT TENSORRT
-        TORCHXLA_TRACE_ONCE TVM""",
-    advice="Pass torch's own name of the compiler as a string, such as dynamo_backend='tvm'; the package that adds it "
-    "to torch has to be installed. torch.compiler.list_backends() returns the names.",
-):
+class DynamoBackend(Choice):
     """The compilers of `torch.compile` that come with torch."""
 
     NO = "NO"

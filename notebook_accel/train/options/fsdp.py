@@ -50,14 +50,7 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
 """Each environment variable, the argument that it sets, and its parser."""
 
 
-@option_class(
-    "fsdp_plugin={}",
-    {
-        "mixed_precision_policy": "mixed_precision mp_policy",
-        "cpu_offload": "offload_params offload_policy fsdp_offload_params",
-        "transformer_cls_names_to_wrap": "fsdp_transformer_layer_cls_to_wrap",
-    },
-)
+@option_class("fsdp_plugin={}")
 @dataclass
 class FullyShardedDataParallelPlugin:
     """Shards parameters, gradients and optimizer states over the ranks with torch's FSDP2 (`fully_shard`).

@@ -71,14 +71,7 @@ class TorchContextParallelConfig:
         self.cp_comm_strategy = chosen
 
 
-@option_class(
-    "parallelism_config={}",
-    {
-        "dp_replicate_size": "dp_size ddp_size",
-        "dp_shard_size": "fsdp_size",
-        "there is no pipeline or expert parallelism: use dp_shard_size, tp_size, or cp_size": "pp_size ep_size",
-    },
-)
+@option_class("parallelism_config={}")
 @dataclass
 class ParallelismConfig:
     """How many ranks work together in each dimension. The product of the sizes is the number of ranks.

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from torch.profiler import ProfilerActivity, profile
 
 _ACTIVITIES = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU"}
-_OF_A_DATALOADER = """batch_size collate_fn drop_last num_workers persistent_workers pin_memory prefetch_factor sampler
-    shuffle timeout"""
 
 
 @dataclass
@@ -38,13 +36,7 @@ class KwargsHandler:
         return {name: value for name, value in chosen.items() if value != getattr(default, name)}
 
 
-@option_class(
-    "kwargs_handlers=[{}]",
-    {
-        "pass mixed_precision to the Accelerator": "dtype",
-        "leave it out, because it is the Accelerator's": "device_type",
-    },
-)
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class AutocastKwargs(KwargsHandler):
     """Arguments of `torch.autocast`."""
@@ -53,10 +45,7 @@ class AutocastKwargs(KwargsHandler):
     cache_enabled: bool | None = None
 
 
-@option_class(
-    "kwargs_handlers=[{}]",
-    {"leave it out, because prepare sets it": "device_ids output_device process_group device_mesh"},
-)
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class DistributedDataParallelKwargs(KwargsHandler):
     """Arguments of `DistributedDataParallel`, and its communication hook."""
@@ -84,7 +73,7 @@ class DistributedDataParallelKwargs(KwargsHandler):
             )
 
 
-@option_class("kwargs_handlers=[{}]", {"leave it out, because it is the Accelerator's": "device"})
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class GradScalerKwargs(KwargsHandler):
     """Arguments of `torch.amp.GradScaler`, which only fp16 uses."""
@@ -96,7 +85,7 @@ class GradScalerKwargs(KwargsHandler):
     enabled: bool = True
 
 
-@option_class("kwargs_handlers=[{}]", {"leave it out, because the launch sets it": "rank world_size store"})
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class InitProcessGroupKwargs(KwargsHandler):
     """Arguments of `torch.distributed.init_process_group`."""
@@ -107,7 +96,7 @@ class InitProcessGroupKwargs(KwargsHandler):
     timeout: timedelta | None = None
 
 
-@option_class("kwargs_handlers=[{}]", {"schedule_option": "schedule"})
+@option_class("kwargs_handlers=[{}]")
 @dataclass
 class ProfileKwargs(KwargsHandler):
     """Arguments of `torch.profiler.profile`."""
@@ -185,7 +174,7 @@ class AORecipeKwargs(KwargsHandler):
         return {name: value for name, value in given.items() if value is not None}
 
 
-@option_class("gradient_accumulation_plugin={}", {"num_steps": "gradient_accumulation_steps steps"})
+@option_class("gradient_accumulation_plugin={}")
 @dataclass
 class GradientAccumulationPlugin(KwargsHandler):
     """How gradients accumulate over several batches before a step."""
@@ -203,7 +192,7 @@ class GradientAccumulationPlugin(KwargsHandler):
             raise ConfigurationError(f"num_steps={self.num_steps!r}: must be a whole number of batches, at least 1")
 
 
-@option_class("dataloader_config={}", {"pass it to the DataLoader": _OF_A_DATALOADER})
+@option_class("dataloader_config={}")
 @dataclass
 class DataLoaderConfiguration:
     """How prepared data loaders share their samples among the ranks."""

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from notebook_accel import events, rank_local
+from notebook_accel import advice, events, rank_local
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options import unavailable
 from notebook_accel.train.options.enums import DistributedType, DynamoBackend, PrecisionType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
@@ -185,7 +184,7 @@ class AcceleratorState(RankAware):
         parallelism_config: ParallelismConfig | None = None,
         **kwargs: Any,
     ) -> AcceleratorState:
-        unavailable.refuse(deepspeed_plugin=deepspeed_plugin, megatron_lm_plugin=megatron_lm_plugin)
+        advice.refuse("Accelerator", deepspeed_plugin=deepspeed_plugin, megatron_lm_plugin=megatron_lm_plugin)
         if mixed_precision is not None:
             mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)

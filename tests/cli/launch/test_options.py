@@ -6,10 +6,10 @@ import pytest
 from accelerate.commands.launch import launch_command_parser
 from click.testing import CliRunner
 
+from notebook_accel.advice import instead_of
 from notebook_accel.cli.launch import options
 from notebook_accel.cli.launch.command import command
 from notebook_accel.cli.launch.options import OPTIONS
-from notebook_accel.cli.launch.unsupported_options import alternative
 from notebook_accel.cli.main import main
 from notebook_accel.config import keys
 
@@ -24,7 +24,8 @@ def peers() -> list[str]:
 
 
 def test_every_option_of_the_peer_is_taken_or_has_an_alternative() -> None:
-    unknown = [name for name in peers() if name not in BY_NAME and alternative(name) is None and name != "help"]
+    known = {*BY_NAME, "help"}
+    unknown = [name for name in peers() if name not in known and not instead_of(name, "notebook-accel launch")]
     assert not unknown
     assert len(peers()) > 100
 
@@ -37,7 +38,7 @@ def test_an_option_has_the_short_names_of_the_peer(name: str) -> None:
 
 
 def test_nothing_is_both_taken_and_refused() -> None:
-    assert not [option.name for option in OPTIONS if alternative(option.name)]
+    assert not [option.name for option in OPTIONS if instead_of(option.name, "notebook-accel launch")]
 
 
 def test_options_may_be_written_with_dashes() -> None:

@@ -10,7 +10,7 @@ import accelerate
 import pytest
 
 import notebook_accel
-from notebook_accel import UnsupportedNameError, exports, refused_names
+from notebook_accel import UnsupportedNameError, advice, exports
 from notebook_accel.accelerate_names import AccelerateModule
 
 ROOT = Path(__file__).parents[3]
@@ -77,14 +77,14 @@ def test_every_public_name_of_accelerates_is_here_or_refused(module: str) -> Non
 
 
 def test_no_name_is_refused_twice_or_both_here_and_refused() -> None:
-    listed = [name for row in refused_names.TABLE for name in row.names.split()]
+    listed = [name for row in advice.TABLE if row.where == "import" for name in row.names]
     assert len(listed) == len({*listed})
-    assert {name for row in exports.TABLE for name in row.names} & refused_names.names() == set()
+    assert {name for row in exports.TABLE for name in row.names} & advice.names("import") == set()
 
 
 def test_every_refused_name_is_one_of_accelerates() -> None:
     theirs = {name for module in MODULES for name in vars(importlib.import_module(module))}
-    assert refused_names.names() - theirs - ONLY_WITH_OTHERS == set()
+    assert advice.names("import") - theirs - ONLY_WITH_OTHERS == set()
 
 
 @pytest.mark.parametrize("module", INNER)

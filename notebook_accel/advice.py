@@ -1,0 +1,353 @@
+"""What this package does not have, and what to write instead: names, arguments, options, and keys of others.
+
+One table: its rows say what was written, where, and what to write instead. Every place where a user may write such a
+name looks it up here. What the table does not list may be known elsewhere in the package: as a setting that another
+interface has (`config/keys.py`), or as an option of an `Accelerator` (`train/options/option_class.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from notebook_accel.errors import ConfigurationError, UnknownArgumentError, did_you_mean
+
+P = ParamSpec("P")
+R = TypeVar("R")
+LookUp = Callable[[str, Mapping[str, Any]], str]
+"""What to write instead of a keyword, given all arguments of the call by name; empty if nothing is known about it."""
+
+
+class Row(NamedTuple):
+    """What to write instead of some names, in one place where a user writes them."""
+
+    where: str
+    """The place: an import, a function, a class, a setting, or an interface."""
+    written: str
+    """The names, separated by spaces. A name that ends in `*` stands for all that begin with what is before it."""
+    instead: str
+    """What to write instead, and perhaps why: a clause for the end of a message, or sentences.
+
+    `{name}` and `{value}` stand for the keyword of a call and its value.
+    """
+    subject: str = ""
+    """What the names belong to, as the end of "it belongs to …"; only of imports."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the row lists one by one."""
+        return [name for name in self.written.split() if not name.endswith("*")]
+
+
+_TRACKER = "Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with."
+_SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
+_TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
+_NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
+_LEAVE_OUT = "leave it out, because it is the Accelerator's"
+
+TABLE = (
+    Row("import", """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedPlugin DeepSpeedSchedulerWrapper
+        DeepSpeedSequenceParallelConfig DummyOptim DummyScheduler GatheredParameters HfDeepSpeedConfig
+        compile_regions_deepspeed deepspeed_required get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed
+        prepare_deepspeed_cmd_env DEEPSPEED_MULTINODE_LAUNCHERS""",
+        "notebook-accel does not support DeepSpeed. FSDP2 also shards parameters, gradients, and optimizer states: "
+        "pass fsdp_plugin=FullyShardedDataParallelPlugin() to the Accelerator, and torch's own optimizer and "
+        "scheduler to prepare.", "DeepSpeed"),
+    Row("import", """AbstractTrainStep BertTrainStep GPTTrainStep MODEL_CONFIGS_TO_MEGATRON_PARSERS MegatronEngine
+        MegatronLMDummyDataLoader MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin
+        MegatronLMSchedulerWrapper T5TrainStep add_model_config_to_megatron_parser
+        avg_losses_across_data_parallel_group finish_mpu_init gather_across_data_parallel_groups megatron_lm_initialize
+        megatron_lm_prepare_data_loader megatron_lm_prepare_model_optimizer_scheduler megatron_lm_prepare_optimizer
+        megatron_lm_prepare_scheduler model_provider_func parse_bert_config parse_glm4_moe_config parse_gpt2_config
+        parse_llama_config parse_t5_config prepare_model_optimizer_scheduler""",
+        "notebook-accel does not support Megatron-LM. Split layers with "
+        "torch_tp_plugin=TorchTensorParallelPlugin(...), or shard the model with "
+        "fsdp_plugin=FullyShardedDataParallelPlugin().", "Megatron-LM"),
+    Row("import", """OffloadedWeightsLoader PrefixedDataset align_module_device check_device_map check_device_same
+        check_tied_parameters_in_config check_tied_parameters_on_same_device clean_device_map
+        compute_module_total_buffer_size cpu_offload cpu_offload_with_hook disk_offload dispatch_model
+        extract_submodules_state_dict fallback_allocate get_balanced_memory get_max_layer_size get_max_memory
+        get_module_leaves get_module_size_with_ties get_non_persistent_buffers get_state_dict_from_offload
+        get_state_dict_offloaded_model infer_auto_device_map load_checkpoint_and_dispatch load_offloaded_weight
+        load_offloaded_weights offload_state_dict offload_weight save_offload_index""",
+        "Each rank has one device. To train a model that does not fit on it, shard the model: "
+        "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_offload=True)). For inference, load the model "
+        "with transformers' device_map='auto', which uses Accelerate.", "models on several devices of one process"),
+    Row("import", """AlignDevicesHook CpuOffload LayerwiseCastingHook ModelHook SequentialHook UserCpuOffloadHook
+        add_hook_to_module attach_align_device_hook attach_align_device_hook_on_blocks attach_execution_device_hook
+        attach_layerwise_casting_hooks remove_hook_from_module remove_hook_from_submodules""",
+        "Prepared models have no such hooks. For your own, use torch's register_forward_pre_hook and "
+        "register_forward_hook. Use FullyShardedDataParallelPlugin(cpu_offload=True) to keep weights on the CPU while "
+        "they are not in use.", "the hooks that move a model's weights before its forward pass"),
+    Row("import", "build_pipeline find_pippy_batch_size generate_device_map pippy_forward prepare_pippy",
+        "notebook-accel does not split models into pipelines. Use torch.distributed.pipelining on the ranks of a "
+        "launch, or shard the model with FullyShardedDataParallelPlugin().", "pipelines"),
+    Row("import", """BnbQuantizationConfig CustomDtype get_keys_to_not_convert get_parameter_device
+        get_quantized_model_device_map has_4bit_bnb_layers is_bitsandbytes_multi_backend_available
+        load_and_quantize_model quantize_and_offload_8bit replace_with_bnb_layers""",
+        "notebook-accel does not quantize models. Load a quantized model, for example with transformers' "
+        "BitsAndBytesConfig, and prepare it like any other model.", "quantization with bitsandbytes"),
+    Row("import", """FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
+        convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers
+        find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
+        "mixed_precision='fp8' uses torchao: pass AORecipeKwargs in kwargs_handlers, or nothing.",
+        "fp8 with libraries other than torchao"),
+    Row("import", """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_SP_AVAILABLE_DEEPSPEED_VERSION
+        BETA_TP_AVAILABLE_PYTORCH_VERSION BETA_TP_AVAILABLE_TRANSFORMERS_VERSION get_model_tp_size
+        prepare_extend_env_parallelism_config""",
+        "Pass parallelism_config=ParallelismConfig(...) to the Accelerator. Its torch_device_mesh is the mesh.",
+        "the internals of parallelism in several dimensions"),
+    Row("import", """FSDP2_PYTORCH_VERSION FSDP2_STATE_DICT_TYPE FSDP_PYTORCH_VERSION
+        disable_fsdp_ram_efficient_loading enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac
+        fsdp2_canonicalize_names fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model
+        fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler get_module_class_from_name get_parameters_from_modules
+        load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
+        "prepare shards models and their optimizers; Accelerator.save_state and load_state write and read the shards, "
+        "and get_state_dict and save_model return and write the complete weights.", "the internals of FSDP"),
+    Row("import", "load_accelerator_state load_custom_state load_model save_accelerator_state save_custom_state",
+        "Accelerator.save_state and load_state write and read the state of a run; register_for_checkpointing adds "
+        "your own objects.", "the internals of checkpoints"),
+    Row("import", """BaseConfig ClusterConfig PrepareForLaunch SageMakerConfig TORCH_LAUNCH_PARAMS cache_dir
+        default_config_file default_json_config_file default_yaml_config_file env_command env_command_parser
+        env_var_path_add estimate_command estimate_command_parser get_config_parser launch_command
+        launch_command_parser load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env
+        prepare_sagemager_args_inputs prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser
+        test_launch commands.*""",
+        "Start ranks with notebook_launcher, or with `notebook-accel launch`, which takes the options of `accelerate "
+        "launch`; `notebook-accel config` writes the settings.", "Accelerate's commands and launchers"),
+    Row("import", "AimTracker ClearMLTracker DVCLiveTracker LOGGER_TYPE_TO_CLASS SwanLabTracker", _TRACKER,
+        "trackers of other services"),
+    Row("import", """ComputeEnvironment SAGEMAKER_PARALLEL_EC2_INSTANCES SAGEMAKER_PYTHON_VERSION
+        SAGEMAKER_PYTORCH_VERSION SAGEMAKER_TRANSFORMERS_VERSION SageMakerDistributedType""",
+        "SageMaker's own launcher is not supported. You can launch on its machines as on any others.",
+        "Amazon SageMaker"),
+    Row("import", "memory_utils", "Import find_executable_batch_size from notebook_accel.utils.",
+        "the older modules of Accelerate"),
+    Row("import", "install_xla", "Install it with pip install 'notebook-accel[tpu]'.", "the installation of torch_xla"),
+    Row("import", """AccelerateTestCase DEFAULT_LAUNCH_COMMAND MockingTestCase RegressionDataset RegressionModel
+        TempDirTestCase are_the_same_tensors assert_exception capture_call_output device_count execute_subprocess_async
+        get_launch_command get_torch_dist_unique_port memory_allocated_func path_in_accelerate_package
+        pytest_xdist_worker_id require_bnb require_comet_ml require_cpu require_cuda require_cuda_or_hpu
+        require_cuda_or_xpu require_deepspeed require_fp16 require_fp8 require_huggingface_suite require_mlu
+        require_mps require_multi_device require_multi_gpu require_multi_gpu_or_xpu require_multi_xpu require_musa
+        require_non_cpu require_non_hpu require_non_torch_xla require_non_xpu require_npu require_peft require_pippy
+        require_sdaa require_single_device require_single_gpu require_single_xpu require_tensorboard
+        require_torch_min_version require_torchao require_torchvision require_tpu require_transformer_engine
+        require_transformer_engine_mxfp8 require_wandb require_xpu run_first torch_device test_utils.*""",
+        "Import it from Accelerate, which you can install alongside this package.", "the tests of Accelerate"),
+    Row("import", """BaseEnum CPUInformation CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32
+        DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION EnumWithContains
+        MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict TENSOR_INT_TO_DTYPE
+        TENSOR_TYPE_TO_INT TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES TORCH_SAFE_GLOBALS
+        ThreadLocalSharedDict USE_TORCH_XLA XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation
+        check_cuda_p2p_ib_support check_os_kernel compile_regions_fsdp2 convert_dict_to_env_variables do_nothing
+        gather_tensor_shape get_cpu_distributed_information get_current_device_type get_driver_version get_free_port
+        get_gpu_info get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks
+        is_repeated_blocks is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors
+        patch_optimizer_step purge_accelerate_environment set_numa_affinity verify_operation""",
+        "It is an internal helper of Accelerate. Copy the part that you need, or use torch's equivalent.",
+        "the internals of Accelerate"),
+    Row("FP8BackendType", "MSAMP TE", "mixed_precision='fp8' uses torchao: compare with FP8BackendType.AO."),
+    Row("RNGType", "HPU MLU MUSA NEURON NPU SDAA XLA XPU",
+        "The random states of the CPU and of GPUs are synced. Leave it out, and call set_seed, which seeds the device "
+        "of every rank."),
+    Row("LoggerType", "AIM CLEARML DVCLIVE SWANLAB", _TRACKER),
+    Row("DynamoBackend", """AOT_TORCHXLA_TRACE_ONCE AOT_TS_NVFUSER FX2TRT HPU_BACKEND NEURON NVPRIMS_NVFUSER OFI ONNXRT
+        TENSORRT TORCHXLA_TRACE_ONCE TVM""",
+        "Pass torch's own name of the compiler as a string, such as dynamo_backend='tvm'; the package that adds it to "
+        "torch has to be installed. torch.compiler.list_backends() returns the names."),
+    # Arguments of Accelerate, of its older versions, and of torchrun.
+    Row("notebook_launcher", "cpu use_cpu", "pass device='cpu'"),
+    Row("notebook_launcher", "fp16 use_fp16", "pass mixed_precision='fp16'"),
+    Row("notebook_launcher", "bf16 use_bf16", "pass mixed_precision='bf16'"),
+    Row("notebook_launcher", "nprocs nproc_per_node num_gpus world_size", "pass num_processes"),
+    Row("notebook_launcher", "nnodes", "pass num_nodes"),
+    Row("notebook_launcher", "master_port", "pass use_port"),
+    Row("notebook_launcher", "start_method",
+        "leave it out, because ranks are forked from a process that has not used a device"),
+    Row("notebook_launcher", """dataloader_config dynamo_plugin fsdp_plugin gradient_accumulation_plugin
+        kwargs_handlers log_with parallelism_config project_config project_dir torch_tp_plugin""",
+        "pass it to the Accelerator that the function creates"),
+    Row("Accelerator", "deepspeed_plugin deepspeed_plugins megatron_lm_plugin",
+        "choose from DDP (the default on several ranks), FSDP2 (fsdp_plugin), tensor parallel (torch_tp_plugin) and "
+        "several dimensions (parallelism_config)"),
+    Row("Accelerator", "fp16", "pass mixed_precision='fp16'"),
+    Row("Accelerator", "bf16", "pass mixed_precision='bf16'"),
+    Row("Accelerator", "device", "the launch chooses it. Pass device= to notebook_launcher, or cpu=True here"),
+    Row("Accelerator", "ipex_plugin", "leave it out, because torch itself has the features of the extension"),
+    Row("options of an Accelerator", """cpu device_placement dynamo_backend gradient_accumulation_steps kwargs_handlers
+        log_with mixed_precision rng_types step_scheduler_with_optimizer""", "pass it to the Accelerator"),
+    Row("AutocastKwargs", "dtype", "pass mixed_precision to the Accelerator"),
+    Row("AutocastKwargs", "device_type", _LEAVE_OUT),
+    Row("GradScalerKwargs", "device", _LEAVE_OUT),
+    Row("DistributedDataParallelKwargs", "device_ids output_device process_group device_mesh",
+        "leave it out, because prepare sets it"),
+    Row("InitProcessGroupKwargs", "rank world_size store", "leave it out, because the launch sets it"),
+    Row("ProfileKwargs", "schedule", "pass schedule_option"),
+    Row("GradientAccumulationPlugin", "gradient_accumulation_steps steps", "pass num_steps"),
+    Row("DataLoaderConfiguration", """batch_size collate_fn drop_last num_workers persistent_workers pin_memory
+        prefetch_factor sampler shuffle timeout""", "pass it to the DataLoader"),
+    Row("FullyShardedDataParallelPlugin", "mixed_precision mp_policy", "pass mixed_precision_policy"),
+    Row("FullyShardedDataParallelPlugin", "offload_params offload_policy fsdp_offload_params", "pass cpu_offload"),
+    Row("FullyShardedDataParallelPlugin", "fsdp_transformer_layer_cls_to_wrap", "pass transformer_cls_names_to_wrap"),
+    Row("ParallelismConfig", "dp_size ddp_size", "pass dp_replicate_size"),
+    Row("ParallelismConfig", "fsdp_size", "pass dp_shard_size"),
+    Row("ParallelismConfig", "pp_size ep_size",
+        "there is no pipeline or expert parallelism: use dp_shard_size, tp_size, or cp_size"),
+    Row("prepared loader", "skip_batches", "prepare a DataLoader, and call skip_first_batches(loader, {value})"),
+    Row("prepared loader", """batch_sampler batch_size collate_fn dataset drop_last generator in_order
+        multiprocessing_context num_workers persistent_workers pin_memory pin_memory_device prefetch_factor sampler
+        shuffle timeout worker_init_fn""",
+        "it wraps a DataLoader. Create DataLoader(dataset, {name}={value}, ...), and pass it to Accelerator.prepare "
+        "or prepare_data_loader"),
+    Row("load_checkpoint_in_model", """broadcast_from_rank0 device_map dtype full_state_dict keep_in_fp32_modules
+        offload_8bit_bnb offload_buffers offload_folder offload_state_dict""",
+        "the weights are loaded into the model as it is, on its device and in its types. Leave it out; a model that "
+        "does not fit on one device can be sharded by "
+        "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_ram_efficient_loading=True))"),
+    Row("set_module_tensor_to_device", "fp16_statistics tied_params_map",
+        "leave it out, and tie weights with retie_parameters"),
+    # Options of `accelerate launch` and torchrun, and settings of which the command has a flag for one value.
+    Row("notebook-accel launch", "downcast_bf16 no_tpu* tpu tpu_* vm", _TPU),
+    Row("notebook-accel launch", "deepspeed* megatron_lm* use_deepspeed* use_megatron* zero*", _SHARDING),
+    Row("notebook-accel launch", "offload_*", "use --use_fsdp --fsdp_offload_params true"),
+    Row("notebook-accel launch", "fp8_*",
+        "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"),
+    Row("notebook-accel launch", "aws_*",
+        "this command does not start cloud machines: run it on the machines themselves"),
+    Row("notebook-accel launch", "parallelism_config_cp_backend*",
+        "torch's context parallelism is the only one: leave it out"),
+    Row("notebook-accel launch", "parallelism_config_sp*",
+        "sequence parallelism needs DeepSpeed: use --parallelism_config_cp_size"),
+    Row("notebook-accel launch", "env", "set the variable before the command: NAME=value notebook-accel launch …"),
+    Row("notebook-accel launch", "main_training_function",
+        "the script runs as a whole, as with python: call the function in the script"),
+    Row("notebook-accel launch", "gradient_clipping",
+        "clip gradients in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)"),
+    Row("notebook-accel launch", "mpirun_hostfile",
+        "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine"),
+    Row("notebook-accel launch", "nproc_per_node", "use --num_processes, the number of ranks on all machines together"),
+    Row("notebook-accel launch", "nnodes", "use --num_machines"),
+    Row("notebook-accel launch", "master_port", "use --main_process_port"),
+    Row("notebook-accel launch", "rdzv_endpoint", "use --main_process_ip and --main_process_port"),
+    Row("notebook-accel launch", "standalone", "leave it out: ranks on a single machine use a free port anyway"),
+    Row("notebook-accel launch", "distributed_type strategy", "use --use_fsdp to shard models"),
+    Row("notebook-accel launch", "device use_cpu", "use --cpu for the CPU"),
+    Row("%accelerate", "use_fsdp", "did you mean --strategy fsdp?"),
+    Row("%accelerate", "cpu use_cpu", "did you mean --device cpu?"),
+    # Keys of Accelerate's configuration file, with values that have an effect there.
+    Row("configuration file", "compute_environment",
+        "SageMaker's own launcher starts its jobs; use LOCAL_MACHINE here"),
+    Row("configuration file", "main_training_function",
+        "the function is what notebook_launcher() is given, the script what it runs"),
+    Row("configuration file", "downcast_bf16", "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
+    Row("configuration file", "deepspeed_config", "distributed_type: FSDP shards as its stage 3 does"),
+    Row("configuration file", "megatron_lm_config", "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
+    Row("configuration file", "parallelism_config_cp_backend", "write torch, or leave it out"),
+    Row("configuration file", "parallelism_config_sp*", _NO_SEQUENCES),
+    Row("configuration file", "mpirun_config",
+        "ranks are started directly; give num_machines and main_process_ip for several machines"),
+    Row("configuration file", "ipex_config", "torch itself includes the features of the extension"),
+    Row("configuration file", "fp8_config",
+        "mixed_precision: fp8 uses torchao; pass it kwargs_handlers=[AORecipeKwargs(...)] for more"),
+    Row("configuration file", "command_file commands", "pass the command itself"),
+    Row("configuration file", "tpu_*",
+        "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
+    Row("configuration file", "fsdp_ignored_modules",
+        "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))"),
+    Row("distributed_type", "DEEPSPEED", "FSDP shards as its stage 3 does"),
+    Row("distributed_type", "MEGATRON_LM", "use FSDP, or Accelerator(torch_tp_plugin=...) for tensor parallel layers"),
+    Row("distributed_type", "TP", "use MULTI_GPU, and Accelerator(torch_tp_plugin=...)"),
+    Row("fsdp_state_dict_type", "LOCAL_STATE_DICT",
+        "use SHARDED_STATE_DICT, where each rank writes its shards too, and any number of ranks can read them"),
+)  # fmt: skip
+
+
+@functools.cache
+def _by_place() -> dict[tuple[str, str], Row]:
+    return {(row.where, name): row for row in TABLE for name in row.written.split()}
+
+
+def names(where: str) -> set[str]:
+    """The names that rows list for a place."""
+    return {name for row in TABLE if row.where == where for name in row.names}
+
+
+def row_of(written: str, where: str) -> Row | None:
+    """The row of a name in a place; `None` if there is none."""
+    rows = _by_place()
+    beginnings = (f"{written[:length]}*" for length in range(len(written), 0, -1))
+    return next((rows[where, name] for name in (written, *beginnings) if (where, name) in rows), None)
+
+
+def instead_of(written: str, where: str) -> str:
+    """What to write instead of a name in a place; empty if the table does not have it."""
+    row = row_of(written, where)
+    return "" if row is None else row.instead
+
+
+def of_import(name: str, module: str = "") -> str:
+    """The message about a name of Accelerate that can't be imported here; empty if Accelerate has no such name either.
+
+    Args:
+        name: The name.
+        module: The module that it is imported from, without the package, such as `commands.launch`.
+    """
+    row = row_of(name, "import") or row_of(f"{module}.{name}", "import")
+    return "" if row is None else f"notebook_accel has no {name}, which belongs to {row.subject}. {row.instead}"
+
+
+def refuse(where: str, **arguments: Any) -> None:
+    """Raises for arguments that a function or class only takes because Accelerate's does.
+
+    Args:
+        where: The function or class.
+        arguments: Their values; `None` for those that were not given.
+    """
+    for name, value in arguments.items():
+        if value is not None:
+            raise ConfigurationError(f"{name} is not supported: {instead_of(name, where)}")
+
+
+def listed(where: str) -> LookUp:
+    """The look-up of keywords in the table, for `explained`."""
+
+    def look_up(keyword: str, given: Mapping[str, Any]) -> str:
+        value = f"{given[keyword]!r:.60}"
+        return instead_of(keyword, where).replace("{name}", keyword).replace("{value}", value)
+
+    return look_up
+
+
+def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator, with which a call that has an unknown keyword ends in an error that says what to write instead.
+
+    Where no look-up has an answer, the error suggests the parameter with the most similar name. The error of a
+    constructor names the class of the object.
+
+    Args:
+        look_ups: The first one that knows the keyword answers.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        code = function.__code__
+        positional = code.co_varnames[: code.co_argcount]
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+        @functools.wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for keyword in kwargs:
+                if keyword not in known:
+                    given = {**dict(zip(positional, args, strict=False)), **kwargs}
+                    title = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    instead = next((found for each in look_ups if (found := each(keyword, given))), "")
+                    hint = (
+                        f": {instead}" if instead else did_you_mean(keyword, [each for each in known if each != "self"])
+                    )
+                    raise UnknownArgumentError(f"{title}() has no argument {keyword!r}{hint}")
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate
