@@ -1,21 +1,4 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-
-from notebook_accel.train.checkpoints.weights import (
-    load_checkpoint_in_model,
-)
-from notebook_accel.train.helpers.empty_models import (
-    init_empty_weights,
-    init_on_device,
-)
-from notebook_accel.train.helpers.module_tensors import (
-    find_tied_parameters,
-    retie_parameters,
-)
-
-__all__ = [
-    "find_tied_parameters",
-    "init_empty_weights",
-    "init_on_device",
-    "load_checkpoint_in_model",
-    "retie_parameters",
-]
+from notebook_accel.train.checkpoints.weights import load_checkpoint_in_model as load_checkpoint_in_model
+from notebook_accel.train.helpers.empty_models import init_empty_weights as init_empty_weights, init_on_device as init_on_device
+from notebook_accel.train.helpers.module_tensors import find_tied_parameters as find_tied_parameters, retie_parameters as retie_parameters

@@ -1,27 +1,3 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-
-from notebook_accel.train.checkpoints.parts import (
-    OPTIMIZER_NAME,
-    RNG_STATE_NAME,
-    SAMPLER_NAME,
-    SCALER_NAME,
-    SCHEDULER_NAME,
-)
-from notebook_accel.train.checkpoints.weights import (
-    MODEL_NAME,
-    SAFE_MODEL_NAME,
-    SAFE_WEIGHTS_NAME,
-    WEIGHTS_NAME,
-)
-
-__all__ = [
-    "MODEL_NAME",
-    "OPTIMIZER_NAME",
-    "RNG_STATE_NAME",
-    "SAFE_MODEL_NAME",
-    "SAFE_WEIGHTS_NAME",
-    "SAMPLER_NAME",
-    "SCALER_NAME",
-    "SCHEDULER_NAME",
-    "WEIGHTS_NAME",
-]
+from notebook_accel.train.checkpoints.parts import OPTIMIZER_NAME as OPTIMIZER_NAME, RNG_STATE_NAME as RNG_STATE_NAME, SAMPLER_NAME as SAMPLER_NAME, SCALER_NAME as SCALER_NAME, SCHEDULER_NAME as SCHEDULER_NAME
+from notebook_accel.train.checkpoints.weights import MODEL_NAME as MODEL_NAME, SAFE_MODEL_NAME as SAFE_MODEL_NAME, SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, WEIGHTS_NAME as WEIGHTS_NAME

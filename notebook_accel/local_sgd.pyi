@@ -1,9 +1,2 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-
-from notebook_accel.train.accelerator.local_sgd import (
-    LocalSGD,
-)
-
-__all__ = [
-    "LocalSGD",
-]
+from notebook_accel.train.accelerator.local_sgd import LocalSGD as LocalSGD

@@ -1,9 +1,2 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-
-from notebook_accel.train.options.parallelism import (
-    ParallelismConfig,
-)
-
-__all__ = [
-    "ParallelismConfig",
-]
+from notebook_accel.train.options.parallelism import ParallelismConfig as ParallelismConfig

@@ -26,43 +26,39 @@ from notebook_accel.train.options.enums import Choice  # noqa: E402
 HEAD = "# Written by scripts/generate from notebook_accel/exports.py.\n"
 
 
-def stub(modules: Mapping[str, str], first: str = "", submodules: Iterable[str] = ()) -> str:
-    """Return the text of a stub that imports each name from its module, and its submodules."""
-    names_by_module = defaultdict(list)
-    for name, module in sorted(modules.items()):
-        names_by_module[module].append(name)
-    lines = [
-        f"from notebook_accel.{module} import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
-        for module, names in sorted(names_by_module.items())
-    ]
-    listed = "".join(f'    "{name}",\n' for name in sorted(modules))
-    within = "".join(f"from . import {name} as {name}\n" for name in sorted({*submodules} - {*modules}))
-    return f"{HEAD}\n{within}{''.join(lines)}\n{first}__all__ = [\n{listed}]\n"
-
-
 PACKAGE = """from IPython.core.interactiveshell import InteractiveShell
-
 __version__: str
-
 def load_ipython_extension(shell: InteractiveShell) -> None: ...
 def unload_ipython_extension(shell: InteractiveShell) -> None: ...
-
 """
+
+
+def stub(modules: Mapping[str, str], submodules: Iterable[str], last: str) -> str:
+    """Return the text of a stub, which has a line for each module that names are imported from."""
+    names_by_module = defaultdict(list)
+    for name, module in sorted(modules.items()):
+        names_by_module[f"notebook_accel.{module}"].append(name)
+    sources = {".": sorted({*submodules} - {*modules}), **dict(sorted(names_by_module.items()))}
+    lines = [
+        f"from {source} import {', '.join(f'{name} as {name}' for name in names)}\n"  # `as` exports it, too
+        for source, names in sources.items()
+        if names
+    ]
+    return HEAD + "".join(lines) + last
 
 
 def stubs() -> dict[Path, str]:
     """Return the path and the text of each stub."""
-    accelerate_modules = exports.accelerate_modules()
-    package = ROOT / "notebook_accel"
+    modules = {"": exports.exported(), **exports.accelerate_modules()}
     submodules = defaultdict(list)
-    for module in accelerate_modules:
+    for module in filter(None, modules):
         folder, _, name = module.rpartition(".")
         submodules[folder].append(name)
-    found = {package / "__init__.pyi": stub(exports.exported(), PACKAGE, submodules[""])}
-    for module, modules in accelerate_modules.items():
-        path = package.joinpath(*module.split("."))
-        inner = submodules.get(module)
-        found[path / "__init__.pyi" if inner else path.with_suffix(".pyi")] = stub(modules, submodules=inner or ())
+    found = {}
+    for module, names in modules.items():
+        path = ROOT.joinpath("notebook_accel", *module.split("."))
+        path = path / "__init__.pyi" if module in submodules else path.with_suffix(".pyi")
+        found[path] = stub(names, submodules.get(module, ()), "" if module else PACKAGE)
     return found
 
 

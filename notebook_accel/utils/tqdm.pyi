@@ -1,9 +1,2 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-
-from notebook_accel.train.helpers.rank_tqdm import (
-    tqdm,
-)
-
-__all__ = [
-    "tqdm",
-]
+from notebook_accel.train.helpers.rank_tqdm import tqdm as tqdm
