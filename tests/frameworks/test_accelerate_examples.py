@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-import try_accelerate_examples as script  # noqa: E402
+from tests.frameworks.accelerate_examples import compare as script
 
 EXAMPLE = """
 import argparse
@@ -59,7 +57,7 @@ def test_an_example_gives_the_same_in_every_way(tmp_path: Path) -> None:
     """Long: four runs on two ranks each, of which three import transformers."""
     (tmp_path / "nlp_example.py").write_text(EXAMPLE)
     (tmp_path / "other.py").write_text("raise SystemExit('not an example')")
-    command = [sys.executable, str(ROOT / "scripts" / "try_accelerate_examples.py"), str(tmp_path)]
+    command = [sys.executable, script.__file__, str(tmp_path)]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert done.stdout.splitlines()[2:] == ["| `nlp_example` | same | same | same |"], done.stderr
@@ -67,7 +65,7 @@ def test_an_example_gives_the_same_in_every_way(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_examples_is_refused(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "try_accelerate_examples.py"), str(tmp_path)]
+    command = [sys.executable, script.__file__, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert "pass the folder examples of a checkout" in done.stderr

@@ -1,7 +1,7 @@
 """Runs Accelerate's example scripts with notebook-accel, from a notebook and from a shell, and compares the results.
 
 FOLDER is `examples` of a checkout of Accelerate. Only the imports are changed. What the examples download is made up
-(scripts/lib). Prints a table for docs/migration.md.
+(stand_ins). Prints a table for docs/migration.md.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-LIB = Path(__file__).parent / "lib"
+HERE = Path(__file__).parent
 EXAMPLES = {
     "nlp_example": "",
     "complete_nlp_example": "--with_tracking --checkpointing_steps epoch",
@@ -79,7 +79,7 @@ def main() -> int:
 def try_examples(examples: Path, names: list[str], folder: Path) -> bool:
     """Print a row for each example, and return whether all results are the same."""
     data = folder / "data"
-    subprocess.run([sys.executable, LIB / "stand_in_data.py", data], check=True, capture_output=True)
+    subprocess.run([sys.executable, HERE / "stand_in_data.py", data], check=True, capture_output=True)
     same = True
     for number, name in enumerate(names):
         cells = compare((examples / f"{name}.py").read_text(), name, data, folder / str(number))
@@ -258,7 +258,7 @@ def _collect(text: list[str], message: dict[str, Any]) -> None:
 
 def stand_ins(name: str) -> list[str]:
     """Folders with modules that stand in for packages. Only examples with images find a torchvision."""
-    return [str(LIB / "stand_ins"), *([str(LIB / "stand_ins/images")] if "cv_example" in name else [])]
+    return [str(HERE / "stand_ins"), *([str(HERE / "stand_ins/images")] if "cv_example" in name else [])]
 
 
 def fresh(data: Path, folder: Path) -> Path:
