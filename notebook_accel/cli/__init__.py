@@ -5,14 +5,14 @@
 
     launch/       ─ `launch`: runs a script, a module or a notebook on every rank
     watch/        ─ the table of ranks in the terminal while a launch runs, and the ranks' part in it
-    config/       ─ `config`: prompts for settings, and shows and changes the configuration file
-    estimate/     ─ `estimate-memory`
-    check/        ─ `test`: checks whether this machine can train on several ranks
-    checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder
-    recorded_jobs.py ─ `jobs`, `log`, `resume`: the jobs on this machine's disk; compare_jobs.py: `compare`
+    config.py     ─ `config`: prompts for settings, and shows and changes the configuration file
+    estimate.py   ─ `estimate-memory`
+    check.py      ─ `test`: checks whether this machine can train on several ranks; rank_checks.py: the ranks' part
+    checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder; `merge-weights`
+    jobs.py       ─ `jobs`, `log`, `resume`, `compare`: the jobs on this machine's disk
     scale_script.py ─ `scaling`: runs a script with several numbers of ranks
-    env.py, merge.py, lab.py ─ `env`, `merge-weights`, `lab`
+    env.py, lab.py ─ `env`, `lab`
 
-To add a command, add a file with a click command called `command`, or a folder with `command.py`, and a row of
-`COMMANDS` in main.py. Each command is imported when it is used.
+To add a command, add a file with a click command called `command`, and a row of `COMMANDS` in main.py. Each command is
+imported when it is used.
 """

@@ -1,4 +1,4 @@
-"""`notebook-accel checkpoints`: lists, verifies, prunes and converts the checkpoints of a training."""
+"""`notebook-accel checkpoints`: lists, verifies, prunes, and converts checkpoints; and `merge-weights`."""
 
 from __future__ import annotations
 
@@ -165,3 +165,24 @@ def _show_table(rows: list[tuple[str, ...]]) -> None:
 
 def _show_json(found: Any) -> None:
     click.echo(json.dumps(found, indent=2))
+
+
+@click.command("merge-weights")
+@click.argument("checkpoint", metavar="CHECKPOINT", type=click.Path(path_type=Path))
+@click.argument("output", metavar="OUTPUT", type=click.Path(path_type=Path))
+@click.option(
+    "--max_shard_size", "--max-shard-size", default="10GB", show_default=True, help="The maximum size of one file."
+)
+@click.option(
+    "--unsafe_serialization", "--unsafe-serialization", is_flag=True, help="Use pickle instead of safetensors."
+)
+def merge_weights(checkpoint: Path, output: Path, max_shard_size: str, unsafe_serialization: bool) -> None:
+    """Convert the sharded weights of CHECKPOINT to files for one device, in the folder OUTPUT.
+
+    CHECKPOINT is a folder that `accelerator.save_state` wrote under FSDP, or the folder of one model in it. The whole
+    model must fit into the memory of this machine. No GPU is used.
+    """
+    from notebook_accel.train.checkpoints.layouts.merging import merge
+
+    count = merge(checkpoint, output, max_shard_size, not unsafe_serialization)
+    click.echo(f"wrote {count} tensors to {output}")

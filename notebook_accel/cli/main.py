@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from notebook_accel.cli.launch.agent_process import Agent
 
 COMMANDS = {
-    "config": ("config.command.command", "Prompt for the settings of this machine, show them, and change them."),
+    "config": ("config.command", "Prompt for the settings of this machine, show them, and change them."),
     "launch": ("launch.command.command", "Run a script, a module, or a notebook on every rank."),
     "env": ("env.command", "Show information about this machine for a bug report."),
-    "test": ("check.command.command", "Check that this machine can train on several ranks."),
-    "estimate-memory": ("estimate.command.command", "Estimate the memory that training a model takes."),
+    "test": ("check.command", "Check that this machine can train on several ranks."),
+    "estimate-memory": ("estimate.command", "Estimate the memory that training a model takes."),
     "checkpoints": ("checkpoints.command", "List, verify, prune, and convert checkpoints."),
-    "jobs": ("recorded_jobs.list_jobs", "List the last jobs of all notebooks."),
-    "log": ("recorded_jobs.log", "Print what the ranks of a notebook's job have written."),
-    "resume": ("recorded_jobs.resume", "Continue a notebook's job from its checkpoints."),
-    "compare": ("compare_jobs.command", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
+    "jobs": ("jobs.list_jobs", "List the last jobs of all notebooks."),
+    "log": ("jobs.log", "Print what the ranks of a notebook's job have written."),
+    "resume": ("jobs.resume", "Continue a notebook's job from its checkpoints."),
+    "compare": ("jobs.compare_jobs", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
     "scaling": (
         "scale_script.command",
         "Run a script with several numbers of ranks, and show how its throughput grows.",
     ),
-    "merge-weights": ("merge.command", "Convert a sharded checkpoint to safetensors."),
+    "merge-weights": ("checkpoints.merge_weights", "Convert a sharded checkpoint to safetensors."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
 """By name, the module and name of the click command, and its line of help. A new command is a row here."""

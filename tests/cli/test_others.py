@@ -13,9 +13,8 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from notebook_accel import Accelerator, FullyShardedDataParallelPlugin, debug_launcher, set_seed
-from notebook_accel.cli import lab
-from notebook_accel.cli.check import probes
-from notebook_accel.cli.check.probes import Finding
+from notebook_accel.cli import check, lab
+from notebook_accel.cli.check import Finding
 from notebook_accel.cli.main import main
 from notebook_accel.errors import CheckpointError
 
@@ -94,7 +93,7 @@ def test_what_is_wrong_ends_the_test_with_advice(monkeypatch: pytest.MonkeyPatch
     def unreached(ranks: int) -> Iterator[Finding]:
         raise AssertionError
 
-    monkeypatch.setattr("notebook_accel.cli.check.command.CHECKS", {"network": broken, "launches": unreached})
+    monkeypatch.setattr("notebook_accel.cli.check.CHECKS", {"network": broken, "launches": unreached})
     result = CliRunner().invoke(main, ["test"])
     assert result.exit_code == 1
     assert "WRONG ports: no connection\n      → ask for one\n" in result.output
@@ -116,7 +115,7 @@ GOOD = {
     ],
 )
 def test_what_one_rank_finds_counts_for_all(finding: dict[str, object], name: str, grade: str) -> None:
-    found = {each.name: each for each in probes.judge_ranks([GOOD, {**GOOD, **finding}])}
+    found = {each.name: each for each in check.judge_ranks([GOOD, {**GOOD, **finding}])}
     assert found[name].grade == grade
     assert found[name].advice
     assert all(each.grade == "ok" for other, each in found.items() if other != name)
@@ -125,7 +124,7 @@ def test_what_one_rank_finds_counts_for_all(finding: dict[str, object], name: st
 def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so is missing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (found,) = probes.torch_and_devices(2)
+    (found,) = check.torch_and_devices(2)
     assert found.grade == "wrong"
     assert "libcudart.so is missing" in found.text
 
@@ -136,7 +135,7 @@ def test_two_ranks_of_the_script_that_is_tried_cannot_mix_their_lines(monkeypatc
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, there:
         environ = {**os.environ, "RANK": "12"}
-        subprocess.run([sys.executable, "-c", probes.RANK_SCRIPT], stdout=there, env=environ, check=True)
+        subprocess.run([sys.executable, "-c", check.RANK_SCRIPT], stdout=there, env=environ, check=True)
         assert here.recv(100) == b"12\n"
 
 
@@ -145,6 +144,6 @@ def test_ranks_that_print_something_else_are_shown(tmp_path: Path, monkeypatch: 
     python.write_text("#!/bin/sh\necho 0\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    (found,) = probes.elastic(2)
+    (found,) = check.elastic(2)
     assert found.grade == "wrong"
     assert "its 2 ranks, which print their numbers, print '0\\n'" in found.text

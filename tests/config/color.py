@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from IPython.core.interactiveshell import InteractiveShell
 
 from notebook_accel import notebook_launcher
-from notebook_accel.cli.launch import request
+from notebook_accel.cli.launch import start
 from notebook_accel.cli.main import main
 from notebook_accel.config import file
 from notebook_accel.config.resolve import base_layers, resolve
@@ -66,7 +66,7 @@ def config(value: str) -> Any:
 
 
 def launch(value: str) -> Any:
-    made = request.make("true", [], {"no_python": True, "color": value}, base_layers(os.environ), detect(), {})
+    made = start.make("true", [], {"no_python": True, "color": value}, base_layers(os.environ), detect(), {})
     return made.environment["ACCELERATE_COLOR"]
 
 

@@ -1,10 +1,14 @@
-"""Runs a launch: makes the request, starts the ranks, shows them, and exits with their exit code."""
+"""Starts a launch: decides what to run from options, settings, and hardware, then runs it to its end.
+
+The decision is a `Request`, made after all checks.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,15 +16,148 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
-from notebook_accel.cli.launch import program, request
+from notebook_accel.cli.launch import program
 from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.elastic import Order
-from notebook_accel.cli.launch.request import Request
+from notebook_accel.cli.launch.options import merged
+from notebook_accel.cli.launch.rendezvous import rendezvous
+from notebook_accel.cli.watch import rank_variables
+from notebook_accel.config import LaunchConfig
+from notebook_accel.config.layers import COMMAND_LINE, Layer
 from notebook_accel.config.resolve import base_layers
+from notebook_accel.errors import ConfigurationError, HardwareError
+from notebook_accel.hardware import Hardware
+from notebook_accel.launch.plan import other_frameworks, plan
+from notebook_accel.launch.plan.environment import of_launch, of_time_limit
+from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
+from notebook_accel.launch.system.network import ReservedPorts
 
 if TYPE_CHECKING:
     from notebook_accel.cli.watch.watcher import Watcher
+
+_WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to start on this machine."""
+
+    launched: tuple[str, ...]
+    """The script, module or program with its arguments, as the end of the command line of torch's launcher."""
+    options: tuple[str, ...] | None
+    """Options of torch's launcher; `None` for a single rank, which needs no launcher."""
+    environment: Mapping[str, str]
+    """Variables to add to the ranks' environment."""
+    ports: ReservedPorts
+    """Holds the ports that are named there, until the ranks have exited."""
+    plan: Plan
+    """Where the ranks of this node run."""
+    quiet: bool = False
+    notices: Sequence[str] = ()
+    """Notices of choices that were made for the user."""
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The command of a single rank."""
+        if self.launched[0] == "--no-python":
+            return self.launched[1:]
+        if self.launched[0] == "--module":
+            return (sys.executable, "-m", *self.launched[1:])
+        return (sys.executable, *self.launched)
+
+    def elastic(self) -> tuple[str, ...]:
+        """The command line of torch's launcher."""
+        assert self.options is not None
+        wrapper = () if self.launched[0] == "--no-python" else (str(_WRAPPER),)
+        return (*self.options, *wrapper, *self.launched)
+
+
+def make(
+    target: str,
+    arguments: Sequence[str],
+    options: Mapping[str, Any],
+    below: Sequence[Layer],
+    hardware: Hardware,
+    environ: Mapping[str, str],
+) -> Request:
+    """Decides what to start.
+
+    Args:
+        target: The script, module, program or notebook.
+        arguments: Its own arguments.
+        options: The given options of the command line, by name.
+        below: The layers of the file and the environment.
+        hardware: This machine's hardware.
+        environ: The environment that the ranks inherit.
+
+    Raises:
+        ConfigurationError: An option, or a combination, cannot work.
+        HardwareError: There are fewer devices than requested.
+    """
+    config = merged(options, below)
+    launched = program.program(target, arguments, options)
+    planned = plan.make_for_torchrun(config, hardware)
+    if options.get("multi_gpu") and planned.world_size < 2:
+        raise HardwareError(f"--multi_gpu needs several GPUs, but this launch has {planned.size} rank: leave it out")
+    binding, binding_notice = _cpu_binding(planned)
+    arguments_of_torch = interface = None
+    if planned.world_size > 1 or binding or config.max_restarts or options.get("tee"):
+        meeting = rendezvous(config, options.get("rdzv_conf"), planned.size)
+        interface = meeting.interface
+        arguments_of_torch = (
+            f"--nproc-per-node={planned.size}",
+            *meeting.options,
+            *_torch_options(options, config),
+            *binding,
+        )
+    notices = [*planned.notice.splitlines(), binding_notice, _fewest_ranks(config)]
+    if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
+        notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
+    added, ports = of_launch(planned, environ, interface), ReservedPorts()
+    among_ranks = ports if arguments_of_torch and config.num_nodes == 1 else None
+    of_frameworks = other_frameworks.variables(planned.size, planned.device, among_ranks, {**environ, **added})
+    return Request(
+        launched=launched,
+        options=arguments_of_torch,
+        environment={**added, **of_time_limit(config), **rank_variables.pack(of_frameworks)},
+        ports=ports,
+        plan=planned,
+        quiet=bool(options.get("quiet")),
+        notices=[each for each in notices if each],
+    )
+
+
+def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str]:
+    values = {**options, "max_restarts": config.max_restarts or None}
+    names = ("max_restarts", "monitor_interval", "tee", "log_dir", "role")
+    return [f"--{name.replace('_', '-')}={values[name]}" for name in names if values.get(name) is not None]
+
+
+def _fewest_ranks(config: LaunchConfig) -> str:
+    """A notice if `min_processes` has no effect: torch's launcher can leave out machines, but no ranks of one."""
+    if config.min_processes is None or (config.num_nodes > 1 and config.rdzv_backend == "c10d"):
+        return ""
+    why = (
+        "min_processes leaves out whole machines here, and needs several of them with --rdzv_backend c10d; "
+        "notebook_launcher can also restart with fewer ranks on one machine"
+    )
+    if config.sources["min_processes"].layer == COMMAND_LINE:
+        raise ConfigurationError(f"--{why}")
+    return f"{why}: it has no effect"
+
+
+def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:
+    """The option of torch's launcher that binds ranks to cores, and a notice if it would have no effect."""
+    config = planned.config
+    if not config.cpu_affinity:
+        return (), ""
+    if planned.device == "cuda":
+        return ("--numa-binding=node",), ""
+    why = f"enable_cpu_affinity binds ranks to the cores close to their GPUs, but these run on {planned.device_text}"
+    if config.sources["cpu_affinity"].layer == COMMAND_LINE:
+        raise ConfigurationError(f"--{why}: leave it out")
+    return (), f"{why}: it has no effect"
 
 
 def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> NoReturn:
@@ -39,7 +176,7 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
     given = {name: value for name, value in options.items() if value not in (None, ())}
     file = given.get("config_file")
     below = base_layers(os.environ, None if file is None else Path(file))
-    wanted = request.make(target, arguments, given, below, hardware.detect(), os.environ)
+    wanted = make(target, arguments, given, below, hardware.detect(), os.environ)
     for notice in () if wanted.quiet else wanted.notices:
         click.echo(notice, err=True)
     if wanted.options is None:

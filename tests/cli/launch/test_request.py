@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.cli.launch import request
-from notebook_accel.cli.launch.request import Request
+from notebook_accel.cli.launch import start
+from notebook_accel.cli.launch.start import Request
 from notebook_accel.cli.watch import wrapper
 from notebook_accel.config import file
 from notebook_accel.config.environment_variables import from_environment
@@ -39,7 +39,7 @@ def make(
     **given: Any,
 ) -> Request:
     layers = [file.layer(below or {}, Path("config.yaml")), from_environment(environ or {})]
-    return request.make(target, ["--lr", "1"], given, layers, hardware, environ or {})
+    return start.make(target, ["--lr", "1"], given, layers, hardware, environ or {})
 
 
 def test_one_rank_runs_as_python_would_run_it(train: str) -> None:

@@ -1,4 +1,4 @@
-"""`notebook-accel jobs`, `log`, and `resume`: the jobs on this machine's disk, without a notebook."""
+"""`notebook-accel jobs`, `log`, `resume`, and `compare`: the jobs on this machine's disk, without a notebook."""
 
 from __future__ import annotations
 
@@ -51,3 +51,26 @@ def resume(job: str) -> None:
     launched = resume_command.continue_job(job)
     if isinstance(launched, Job) and not launched.elsewhere:
         launched.result()
+
+
+@click.command("compare")
+@click.argument("first", metavar="FIRST")
+@click.argument("second", metavar="SECOND")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare_jobs(first: str, second: str, as_json: bool) -> None:
+    """Compare two jobs: throughput, parts of a step, memory, and the values that they reported.
+
+    FIRST and SECOND are IDs from `notebook-accel jobs`, or enough of their beginnings to be unique. SECOND is compared
+    with FIRST, so give the older one or the one with fewer ranks first.
+    """
+    from notebook_accel.insight.comparison import compare
+
+    one, other = attach.find(first), attach.find(second)
+    if one.id == other.id:
+        raise click.UsageError(f"both names refer to job {one.id}: give two different jobs")
+    found = compare(one, other)
+    if as_json:
+        lines = [line._asdict() for line in found.lines]
+        click.echo(json.dumps({"verdict": found.verdict, "lines": lines}, indent=2))
+    else:
+        click.echo(repr(found))

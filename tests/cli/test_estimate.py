@@ -8,9 +8,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from notebook_accel.cli.estimate import sizes
-from notebook_accel.cli.estimate.command import measure
-from notebook_accel.cli.estimate.sizes import GIB, Model
+from notebook_accel.cli import estimate
+from notebook_accel.cli.estimate import GIB, Model, measure
 from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.models import meta
@@ -39,19 +38,19 @@ def test_an_estimate_is_the_formula(
     states: int,
     activations: int,
 ) -> None:
-    found = sizes.estimate(MODEL, strategy, ranks, precision, optimizer)
+    found = estimate.estimate(MODEL, strategy, ranks, precision, optimizer)
     assert (found.weights, found.gradients, found.optimizer, found.activations) == (
         weights,
         gradients,
         states,
         activations,
     )
-    assert found.total == weights + gradients + states + activations + sizes.OVERHEAD
+    assert found.total == weights + gradients + states + activations + estimate.OVERHEAD
 
 
 def test_a_gpu_fits_what_leaves_room_for_fragments() -> None:
-    found = sizes.estimate(MODEL, "single", 1, "no", "adam")
-    assert sizes.fitting(found, [("small", found.total), ("large", found.total * 1.06)]) == ["large"]
+    found = estimate.estimate(MODEL, "single", 1, "no", "adam")
+    assert estimate.fitting(found, [("small", found.total), ("large", found.total * 1.06)]) == ["large"]
 
 
 def test_activations_are_what_autograd_keeps() -> None:
@@ -89,11 +88,11 @@ def test_the_estimate_is_what_a_real_model_holds() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
-    estimate = sizes.estimate(found, "single", 1, "no", "adam")
-    assert sum(each.nbytes for each in model.parameters()) == estimate.weights
-    assert sum(each.grad.nbytes for each in model.parameters() if each.grad is not None) == estimate.gradients
+    estimated = estimate.estimate(found, "single", 1, "no", "adam")
+    assert sum(each.nbytes for each in model.parameters()) == estimated.weights
+    assert sum(each.grad.nbytes for each in model.parameters() if each.grad is not None) == estimated.gradients
     moments = [each for state in optimizer.state.values() for each in state.values() if each.dim()]
-    assert sum(each.nbytes for each in moments) == estimate.optimizer
+    assert sum(each.nbytes for each in moments) == estimated.optimizer
 
 
 def test_the_command_shows_every_way_of_training() -> None:

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from notebook_accel import hardware
-from notebook_accel.cli.config.command import command
+from notebook_accel.cli.config import command
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Device, Hardware
 from tests.hardware.fakes import fake_hardware

@@ -1,1 +1,0 @@
-"""`notebook-accel config`. Start reading at `command.py`; `questions.py` prompts the user."""

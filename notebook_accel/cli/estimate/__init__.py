@@ -1,1 +1,0 @@
-"""`notebook-accel estimate-memory`. Start reading at `command.py`; `sizes.py` has the arithmetic."""
