@@ -53,12 +53,6 @@ TABLE = (
         """BatchSamplerShard DataLoaderDispatcher DataLoaderShard DataLoaderStateMixin IterableDatasetShard
         SkipBatchSampler SkipDataLoader get_sampler"""),
     Row("train.helpers.basic_config", "utils.other", "", "write_basic_config"),
-    Row("train.helpers.device_probes", "test_utils.testing", "", "get_backend"),
-    Row("train.helpers.device_probes", "utils.environment", "", "check_cuda_fp8_capability"),
-    Row("train.helpers.device_probes", "utils.imports", "",
-        """is_bf16_available is_cuda_available is_fp16_available is_fp8_available is_habana_gaudi1 is_hpu_available
-        is_mlu_available is_mps_available is_musa_available is_neuron_available is_npu_available is_rocm_available
-        is_sdaa_available is_torch_distributed_available is_torch_xla_available is_xccl_available is_xpu_available"""),
     Row("train.helpers.empty_models", "big_modeling", "init_empty_weights init_on_device"),
     Row("train.helpers.environ", "utils.environment", "",
         """are_libraries_initialized clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
@@ -71,24 +65,29 @@ TABLE = (
     Row("train.helpers.objects", "utils.other", "",
         """clean_state_dict_for_safetensors convert_bytes get_pretty_name is_port_in_use merge_dicts
         recursive_getattr"""),
-    Row("train.helpers.package_probes", "utils.imports", "",
-        """is_4bit_bnb_available is_8bit_bnb_available is_aim_available is_amdsmi_available is_bnb_available
-        is_boto3_available is_clearml_available is_comet_ml_available is_datasets_available is_deepspeed_available
-        is_dvclive_available is_import_timer_available is_lomo_available is_matplotlib_available
-        is_megatron_lm_available is_mlflow_available is_msamp_available is_numpy_available is_pandas_available
-        is_peft_available is_pippy_available is_pynvml_available is_pytest_available is_rich_available
-        is_sagemaker_available is_schedulefree_available is_swanlab_available is_tensorboard_available
-        is_timm_available is_torchao_available is_torchdata_available is_torchdata_stateful_dataloader_available
-        is_torchvision_available is_tqdm_available is_trackio_available is_transformer_engine_available
-        is_transformer_engine_mxfp8_available is_transformers_available is_triton_available is_wandb_available
-        is_weights_only_available"""),
     Row("train.helpers.parallel_models", "utils.modeling", "", "is_peft_model"),
     Row("train.helpers.parallel_models", "utils.operations", "", "convert_outputs_to_fp32"),
     Row("train.helpers.parallel_models", "utils.other", "",
         """extract_model_from_parallel get_module_children_bottom_up is_compiled_module model_has_dtensor"""),
+    Row("train.helpers.probes", "test_utils.testing", "", "get_backend"),
+    Row("train.helpers.probes", "utils.constants", "", "STR_OPERATION_TO_FUNC"),
+    Row("train.helpers.probes", "utils.environment", "", "check_cuda_fp8_capability"),
+    Row("train.helpers.probes", "utils.imports", "",
+        """is_4bit_bnb_available is_8bit_bnb_available is_aim_available is_amdsmi_available is_bf16_available
+        is_bnb_available is_boto3_available is_clearml_available is_comet_ml_available is_cuda_available
+        is_datasets_available is_deepspeed_available is_dvclive_available is_fp16_available is_fp8_available
+        is_habana_gaudi1 is_hpu_available is_import_timer_available is_lomo_available is_matplotlib_available
+        is_megatron_lm_available is_mlflow_available is_mlu_available is_mps_available is_msamp_available
+        is_musa_available is_neuron_available is_npu_available is_numpy_available is_pandas_available
+        is_peft_available is_pippy_available is_pynvml_available is_pytest_available is_rich_available
+        is_rocm_available is_sagemaker_available is_schedulefree_available is_sdaa_available is_swanlab_available
+        is_tensorboard_available is_timm_available is_torch_distributed_available is_torch_xla_available
+        is_torchao_available is_torchdata_available is_torchdata_stateful_dataloader_available
+        is_torchvision_available is_tqdm_available is_trackio_available is_transformer_engine_available
+        is_transformer_engine_mxfp8_available is_transformers_available is_triton_available is_wandb_available
+        is_weights_only_available is_xccl_available is_xpu_available"""),
+    Row("train.helpers.probes", "utils.versions", "", "compare_versions is_torch_version"),
     Row("train.helpers.rank_tqdm", "utils.tqdm", "", "tqdm"),
-    Row("train.helpers.version_checks", "utils.constants", "", "STR_OPERATION_TO_FUNC"),
-    Row("train.helpers.version_checks", "utils.versions", "", "compare_versions is_torch_version"),
     Row("train.models.batch_size", "utils.memory", "find_executable_batch_size release_memory",
         "clear_device_cache should_reduce_batch_size"),
     Row("train.models.compiling", "utils.other", "", "compile_regions has_compiled_regions"),

@@ -17,8 +17,7 @@ sys.path.insert(0, str(ROOT))
 from notebook_accel import accelerate_names, advice, exports  # noqa: E402
 from notebook_accel.cli.launch.options import OPTIONS  # noqa: E402
 from notebook_accel.config.keys import KEYS  # noqa: E402
-from notebook_accel.config.row import Setting  # noqa: E402
-from notebook_accel.config.settings import SETTINGS  # noqa: E402
+from notebook_accel.config.settings import SETTINGS, Setting  # noqa: E402
 from notebook_accel.events import Phase  # noqa: E402
 from notebook_accel.launch.job.job_state import Status  # noqa: E402
 from notebook_accel.train.options.enums import Choice  # noqa: E402

@@ -13,10 +13,10 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig, click_options, file, keys
+from notebook_accel.config.keys import from_config
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.settings import LOOPBACK
-from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import plan

@@ -1,7 +1,6 @@
 """The settings of a launch, merged from layers: defaults < file < environment < magic < call.
 
-    settings.py       ─ LaunchConfig: each field with its type, its row and its default
-    row.py            ─ the row of a setting: its name in each interface
+    settings.py       ─ the row of a setting; and LaunchConfig: each field with its type, its row and its default
     kinds.py          ─ the kinds of values: how each is read, checked and written
     durations.py      ─ spans of time, such as `5 min`
     ssh_hosts.py      ─ the hosts that a cluster's address lists
@@ -10,8 +9,7 @@
     call_arguments.py ─ the layer of a call: the arguments of notebook_launcher
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
-    keys.py           ─ the keys of that file, which are Hugging Face Accelerate's: settings, and keys that are not
-    translation.py    ─ from those keys to fields of LaunchConfig, and back
+    keys.py           ─ the keys of that file, which are Hugging Face Accelerate's, and the fields that they set
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here
 

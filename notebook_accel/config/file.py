@@ -11,8 +11,8 @@ from typing import Any
 
 from notebook_accel.config import keys as table
 from notebook_accel.config.environment_variables import FILE_VARIABLE
+from notebook_accel.config.keys import to_fields
 from notebook_accel.config.layers import Layer
-from notebook_accel.config.translation import to_fields
 from notebook_accel.errors import ConfigurationError
 
 _parsed: tuple[tuple[Path, int, int, int], Mapping[str, Any]] | None = None

@@ -269,9 +269,21 @@ def _read_environment(text: str) -> Any:
     return {name: value} if equals else text
 
 
+WORDS = {
+    **dict.fromkeys(("y", "yes", "t", "true", "on", "1"), True),
+    **dict.fromkeys(("n", "no", "f", "false", "off", "0"), False),
+}
+"""What means true or false, as in Accelerate."""
+
+
+def truth(text: str) -> bool | None:
+    """What a text says of true and false, in upper or lower case; `None` if it says neither."""
+    return WORDS.get(text.strip().lower())
+
+
 def _read_flag(text: str) -> Any:
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    return words.get(text.strip().lower(), text)  # the words that Accelerate accepts
+    found = truth(text)
+    return text if found is None else found
 
 
 text = Kind(lambda _, value: str(value))

@@ -1,2 +1,2 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-from notebook_accel.train.helpers.device_probes import get_backend as get_backend
+from notebook_accel.train.helpers.probes import get_backend as get_backend

@@ -1,6 +1,6 @@
 # Written by scripts/generate from notebook_accel/exports.py.
 from notebook_accel.train.helpers.environ import str_to_bool as str_to_bool
-from notebook_accel.train.helpers.version_checks import compare_versions as compare_versions, is_torch_version as is_torch_version
+from notebook_accel.train.helpers.probes import compare_versions as compare_versions, is_torch_version as is_torch_version
 from notebook_accel.train.options.enums import DDPCommunicationHookType as DDPCommunicationHookType, DistributedType as DistributedType, DynamoBackend as DynamoBackend, FP8BackendType as FP8BackendType, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FSDP_AUTO_WRAP_POLICY as FSDP_AUTO_WRAP_POLICY, FSDP_BACKWARD_PREFETCH as FSDP_BACKWARD_PREFETCH, FSDP_SHARDING_STRATEGY as FSDP_SHARDING_STRATEGY, FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import TorchContextParallelConfig as TorchContextParallelConfig, TorchTensorParallelConfig as TorchTensorParallelConfig

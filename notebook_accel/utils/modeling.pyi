@@ -2,5 +2,5 @@
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, WEIGHTS_INDEX_NAME as WEIGHTS_INDEX_NAME, WEIGHTS_NAME as WEIGHTS_NAME, load_checkpoint_in_model as load_checkpoint_in_model
 from notebook_accel.train.helpers.module_tensors import calculate_maximum_sizes as calculate_maximum_sizes, compute_module_sizes as compute_module_sizes, convert_file_size_to_int as convert_file_size_to_int, dtype_byte_size as dtype_byte_size, find_tied_parameters as find_tied_parameters, has_offloaded_params as has_offloaded_params, id_tensor_storage as id_tensor_storage, load_state_dict as load_state_dict, named_module_tensors as named_module_tensors, retie_parameters as retie_parameters, set_module_tensor_to_device as set_module_tensor_to_device
 from notebook_accel.train.helpers.parallel_models import is_peft_model as is_peft_model
-from notebook_accel.train.helpers.version_checks import is_torch_version as is_torch_version
+from notebook_accel.train.helpers.probes import is_torch_version as is_torch_version
 from notebook_accel.train.models.batch_size import clear_device_cache as clear_device_cache

@@ -9,8 +9,8 @@ import yaml
 from accelerate.commands.config.config_args import ClusterConfig
 
 from notebook_accel.config import LaunchConfig, file
+from notebook_accel.config.keys import from_config
 from notebook_accel.config.layers import merge
-from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.journal import records
 

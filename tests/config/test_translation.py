@@ -6,9 +6,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from notebook_accel.config import file
+from notebook_accel.config.keys import from_config
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import DEVICES, PRECISIONS, STRATEGIES
-from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {

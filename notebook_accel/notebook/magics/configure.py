@@ -8,9 +8,9 @@ from typing import Any
 
 from notebook_accel import hardware
 from notebook_accel.config import environment_variables, file, resolve
+from notebook_accel.config.keys import from_config
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import SETTINGS
-from notebook_accel.config.translation import from_config
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview

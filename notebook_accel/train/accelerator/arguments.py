@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
+from notebook_accel.config import kinds
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.enums import DynamoBackend
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
@@ -65,7 +66,8 @@ def parallelism(config: ParallelismConfig | None, plugin: TorchTensorParallelPlu
             "parallelism_config and torch_tp_plugin were both given: leave the plugin out, and pass its plan in "
             "ParallelismConfig(tp_size=..., tp_handler=TorchTensorParallelConfig(plan=...))"
         )
-    chosen = os.environ.get("ACCELERATE_USE_PARALLELISM_CONFIG", "false").lower() == "true"
+    variable = "ACCELERATE_USE_PARALLELISM_CONFIG"
+    chosen = kinds.flag.parse(variable, os.environ.get(variable) or "false")
     return ParallelismConfig() if config is None and plugin is None and chosen else config
 
 

@@ -7,10 +7,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from notebook_accel.config.kinds import WORDS, truth
 from notebook_accel.errors import ConfigurationError
-
-_YES = ("y", "yes", "t", "true", "on", "1")
-_NO = ("n", "no", "f", "false", "off", "0")
 
 
 def str_to_bool(value: str, to_bool: bool = False) -> int | bool:
@@ -23,10 +21,10 @@ def str_to_bool(value: str, to_bool: bool = False) -> int | bool:
     Raises:
         ConfigurationError: The text is neither.
     """
-    word = value.lower()
-    if word not in (*_YES, *_NO):
-        raise ConfigurationError(f"{value!r} is neither true nor false: use one of {', '.join((*_YES, *_NO))}")
-    return (word in _YES) if to_bool else int(word in _YES)
+    found = truth(value)
+    if found is None:
+        raise ConfigurationError(f"{value!r} is neither true nor false: use one of {', '.join(WORDS)}")
+    return found if to_bool else int(found)
 
 
 def parse_flag_from_env(key: str, default: bool = False) -> bool:

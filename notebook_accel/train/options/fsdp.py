@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from notebook_accel.config import kinds
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.option_class import option_class
 
@@ -23,31 +24,31 @@ FSDP_STATE_DICT_TYPE = ["FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DI
 FSDP_MODEL_NAME = "pytorch_model_fsdp"
 
 
-def _word(text: str) -> Any:
-    return {"true": True, "false": False}.get(text.lower(), text)
-
-
-def _number(text: str) -> int:
+def _number(name: str, text: str) -> int:
     try:
         return int(float(text))  # Accelerate writes 1e8
     except ValueError:
         raise ConfigurationError(f"FSDP_MIN_NUM_PARAMS and FSDP_VERSION must be numbers, not {text!r}") from None
 
 
-_VARIABLES: tuple[tuple[str, str, Callable[[str], Any]], ...] = (
+def _text(name: str, text: str) -> str:
+    return text
+
+
+_VARIABLES: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("FSDP_VERSION", "fsdp_version", _number),
-    ("FSDP_SHARDING_STRATEGY", "sharding_strategy", lambda text: int(text) if text.isdecimal() else text),
-    ("FSDP_RESHARD_AFTER_FORWARD", "reshard_after_forward", _word),
-    ("FSDP_OFFLOAD_PARAMS", "cpu_offload", _word),
-    ("FSDP_AUTO_WRAP_POLICY", "auto_wrap_policy", str),
-    ("FSDP_TRANSFORMER_CLS_TO_WRAP", "transformer_cls_names_to_wrap", lambda text: text.split(",")),
+    ("FSDP_SHARDING_STRATEGY", "sharding_strategy", lambda _, text: int(text) if text.isdecimal() else text),
+    ("FSDP_RESHARD_AFTER_FORWARD", "reshard_after_forward", lambda _, text: kinds.flag.convert(text)),
+    ("FSDP_OFFLOAD_PARAMS", "cpu_offload", kinds.flag.parse),
+    ("FSDP_AUTO_WRAP_POLICY", "auto_wrap_policy", _text),
+    ("FSDP_TRANSFORMER_CLS_TO_WRAP", "transformer_cls_names_to_wrap", lambda _, text: text.split(",")),
     ("FSDP_MIN_NUM_PARAMS", "min_num_params", _number),
-    ("FSDP_STATE_DICT_TYPE", "state_dict_type", str),
-    ("FSDP_ACTIVATION_CHECKPOINTING", "activation_checkpointing", _word),
-    ("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "activation_checkpointing_offload", _word),
-    ("FSDP_CPU_RAM_EFFICIENT_LOADING", "cpu_ram_efficient_loading", _word),
+    ("FSDP_STATE_DICT_TYPE", "state_dict_type", _text),
+    ("FSDP_ACTIVATION_CHECKPOINTING", "activation_checkpointing", kinds.flag.parse),
+    ("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "activation_checkpointing_offload", kinds.flag.parse),
+    ("FSDP_CPU_RAM_EFFICIENT_LOADING", "cpu_ram_efficient_loading", kinds.flag.parse),
 )
-"""Each environment variable, the argument that it sets, and its parser."""
+"""Each environment variable, the argument that it sets, and its parser, which takes the variable and its text."""
 
 
 @option_class("fsdp_plugin={}")
@@ -126,7 +127,7 @@ class FullyShardedDataParallelPlugin:
         Raises:
             ConfigurationError: An option is not valid.
         """
-        given = {argument: read(environ[name]) for name, argument, read in _VARIABLES if name in environ}
+        given = {argument: read(name, environ[name]) for name, argument, read in _VARIABLES if name in environ}
         policy = str(given.get("auto_wrap_policy", "")).lower()
         if policy != "size_based_wrap":
             given.pop("min_num_params", None)

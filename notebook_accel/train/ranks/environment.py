@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from notebook_accel.config import PRECISIONS
+from notebook_accel.config.kinds import truth
 from notebook_accel.errors import ConfigurationError
-
-_YES = ("1", "true", "yes", "on")
-_NO = ("0", "false", "no", "off", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +111,8 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _flag(environ: Mapping[str, str], name: str, default: str = "") -> bool:
-    text = (environ.get(name) or default).lower()
-    if text not in (*_YES, *_NO):
-        raise ConfigurationError(f"{name}={text!r} in the environment must be true or false")
-    return text in _YES
+    text = environ.get(name) or default
+    found = truth(text) if text else False
+    if found is None:
+        raise ConfigurationError(f"{name}={text.lower()!r} in the environment must be true or false")
+    return found

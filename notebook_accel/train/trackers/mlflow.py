@@ -6,12 +6,12 @@ import json
 import os
 from typing import Any
 
+from notebook_accel.config.kinds import truth
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import as_float
 from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
 
 _PARAMS_PER_CALL = 100
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 
 
 class MLflowTracker(GeneralTracker):
@@ -135,6 +135,7 @@ class MLflowTracker(GeneralTracker):
 def _boolean(value: bool | str) -> bool:
     if isinstance(value, bool):
         return value
-    if value.lower() not in _BOOLEANS:
+    found = truth(value) if value else False
+    if found is None:
         raise ConfigurationError(f"MLFLOW_NESTED_RUN={value!r} must be true or false")
-    return _BOOLEANS[value.lower()]
+    return found

@@ -4,7 +4,7 @@ import pytest
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.helpers import environ
-from notebook_accel.train.helpers.version_checks import compare_versions, is_torch_version
+from notebook_accel.train.helpers.probes import compare_versions, is_torch_version
 
 
 @pytest.mark.parametrize(("text", "answer"), [("Yes", 1), ("t", 1), ("ON", 1), ("0", 0), ("false", 0), ("n", 0)])

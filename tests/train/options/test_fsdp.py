@@ -30,6 +30,7 @@ FROM_ACCELERATE = {
         ({"FSDP_RESHARD_AFTER_FORWARD": "false"}, {"reshard_after_forward": False}),
         ({"FSDP_SHARDING_STRATEGY": "2"}, {"sharding_strategy": 2}),
         ({"FSDP_OFFLOAD_PARAMS": "true"}, {"cpu_offload": True}),
+        ({"FSDP_OFFLOAD_PARAMS": "0"}, {"cpu_offload": False}),
         ({"FSDP_TRANSFORMER_CLS_TO_WRAP": "A,B"}, {"transformer_cls_names_to_wrap": ["A", "B"]}),
         (
             {"FSDP_AUTO_WRAP_POLICY": "SIZE_BASED_WRAP", "FSDP_MIN_NUM_PARAMS": "1e3"},
@@ -59,6 +60,7 @@ def test_what_accelerate_sets_by_default_is_the_default() -> None:
     [
         ({"FSDP_VERSION": "1"}, "fsdp_version=1"),
         ({"FSDP_MIN_NUM_PARAMS": "many"}, "must be numbers, not 'many'"),
+        ({"FSDP_OFFLOAD_PARAMS": "maybe"}, "FSDP_OFFLOAD_PARAMS must be true or false, not 'maybe'"),
         ({"FSDP_AUTO_WRAP_POLICY": "BY_LUCK"}, "auto_wrap_policy='BY_LUCK' must be one of"),
     ],
 )

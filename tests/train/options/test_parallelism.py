@@ -27,9 +27,10 @@ def test_sizes_that_are_left_out_come_from_the_environment(monkeypatch: pytest.M
     config = ParallelismConfig(dp_shard_size=2)
     assert (config.dp_shard_size, config.cp_size, config.total_size) == (2, 2, 4)
     assert config.cp_handler == TorchContextParallelConfig("alltoall")
-    monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", "true")
-    with pytest.raises(ConfigurationError, match="for 8 ranks"):
-        Accelerator()
+    for says_yes in ("true", "1"):
+        monkeypatch.setenv("ACCELERATE_USE_PARALLELISM_CONFIG", says_yes)
+        with pytest.raises(ConfigurationError, match="for 8 ranks"):
+            Accelerator()
     monkeypatch.setenv("PARALLELISM_CONFIG_CP_SIZE", "two")
     with pytest.raises(ConfigurationError, match="PARALLELISM_CONFIG_CP_SIZE=two: must be a whole number"):
         ParallelismConfig()
