@@ -22,7 +22,7 @@ class MagicCommand(click.Command):
     """A magic, or a subcommand of one. Unlike on a command line, an option that is given twice is an error."""
 
     interface = ""
-    """The interface of settings that its options are, as in `advice.py`; empty if they are no settings."""
+    """The interface of settings that its options are, as in `advice.py`; empty if none of them is a setting."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with augment_usage_errors(ctx):
