@@ -15,6 +15,7 @@ SEEN_BY = {
     "cli": ("tests/cli",),
     "config": ("tests/config", "tests/cli", "tests/notebook", "tests/kernel"),
     "events": ("tests/test_events.py", "tests/jupyter", "tests/launch", "tests/notebook", "tests/kernel"),
+    "insight": ("tests/insight", "tests/jupyter", "tests/panel", "tests/kernel"),
     "jupyter": ("tests/jupyter",),
     "hardware": ("tests/hardware", "tests/launch", "tests/notebook"),
     "launch": ("tests/launch", "tests/kernel", "tests/cli", "tests/jupyter"),
