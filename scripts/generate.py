@@ -63,9 +63,7 @@ def stubs() -> dict[Path, str]:
 
 MODELS = {
     "notebook_accel/panel/panel_model.py": "extension/src/model.ts",
-    "notebook_accel/jupyter/job_model.py": "extension/lab/src/model.ts",
-    "notebook_accel/jupyter/comparison_model.py": "extension/lab/src/comparisonModel.ts",
-    "notebook_accel/jupyter/device_model.py": "extension/lab/src/deviceModel.ts",
+    "notebook_accel/jupyter/model.py": "extension/lab/src/model.ts",
 }
 """By the file with TypedDicts, the file with the same as TypeScript."""
 TYPES = {
@@ -75,7 +73,10 @@ TYPES = {
     "bool": "boolean",
     "PhaseName": "Phase",
     "StatusName": "Status",
+    "Any": "Json",
 }
+IMPORTED = {"Json": "../../src/messages", "State": "../../src/model"}
+"""The types of extension/lab/src/model.ts that the panel has, too, by the file that has them."""
 
 
 def model(path: str) -> str:
@@ -93,18 +94,25 @@ def model(path: str) -> str:
                 )
             case ast.AnnAssign(target=ast.Name(name), value=ast.expr() as value):
                 parts.append(f"{_comment(comment)}export type {name} = {_type(value)};\n")
-            case ast.ClassDef(name=name, body=[_, *fields]):
-                parts.append(
-                    f"{_comment(ast.get_docstring(statement))}export interface {name} {{\n{_fields(fields)}}}\n"
-                )
-    return "\n".join(parts)
+            case ast.ClassDef(name=name, bases=[ast.Name(base)], keywords=options, body=[_, *fields]):
+                head = name if base == "TypedDict" else f"{name} extends {base}"
+                comment, lines = _comment(ast.get_docstring(statement)), _fields(fields, "?" if options else "")
+                parts.append(f"{comment}export interface {head} {{\n{lines}}}\n")
+    own = "".join(parts[1:])
+    imports = [
+        f'import type {{ {name} }} from "{file}";\n'
+        for name, file in IMPORTED.items()
+        if re.search(rf"(: |, ){name}\b", own) and f"export interface {name} " not in own
+    ]
+    return "\n".join([parts[0], *(["".join(imports)] if imports else []), *parts[1:]])
 
 
-def _fields(body: list[ast.stmt]) -> str:
+def _fields(body: list[ast.stmt], mark: str) -> str:
     lines = ""
     for statement, comment in _with_comments(body):
         if isinstance(statement, ast.AnnAssign):
-            lines += f"{_comment(comment, '  ')}  {ast.unparse(statement.target)}: {_type(statement.annotation)};\n"
+            name = f"{ast.unparse(statement.target)}{mark}"
+            lines += f"{_comment(comment, '  ')}  {name}: {_type(statement.annotation)};\n"
     return lines
 
 

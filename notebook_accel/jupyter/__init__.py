@@ -3,10 +3,7 @@
     handlers.py       ─ the addresses, behind Jupyter's authentication; start reading here
     reader_process.py ─ starts the process that answers them, and relays
     reader/           ─ what runs there: reads jobs from disk, and devices
-    job_model.py      ─ what the browser gets about jobs
-    comparison_model.py ─ what the browser gets to compare runs
-    panel_update.py   ─ what the browser gets for the panel of a job in a tab
-    device_model.py   ─ what the browser gets about devices
+    model.py          ─ what the browser gets
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not
 depend on jupyter_server: only `handlers.py` imports it, and only a Jupyter server imports that.

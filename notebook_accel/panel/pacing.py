@@ -1,9 +1,12 @@
-"""Limits how often a costly operation such as drawing runs: by its interval, its CPU time and the bytes it sends."""
+"""When a view of a job is redrawn: as often as its thread and its receiver can take, and at once for what is urgent."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
+
+from notebook_accel.events import AttemptStarted, Event, Exited, Failed, InputRequested, Phase
+from notebook_accel.launch.job.job import Job
 
 SHARE = 0.04
 """The largest share of the drawing thread's time that drawing may take."""
@@ -45,3 +48,27 @@ class Pacer:
         elapsed = time.thread_time() - self._began
         pause = min(_LONGEST_PAUSE, self._sent / self._rate)
         self._due = time.monotonic() + max(self._interval, elapsed / self._share, pause)
+
+
+class UrgentChanges:
+    """Requests for input, and the first failure in each attempt of a job. The failures that it causes can wait."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._has_failed = False
+        self.any = False
+        """Whether there is a change that has not been shown yet."""
+        job.listen(self._on_event)
+
+    def mark_shown(self) -> None:
+        """Records that they are shown."""
+        self.any = False
+
+    def _on_event(self, rank: int | None, event: Event) -> None:
+        if isinstance(event, (Failed, Exited)):
+            if not self._has_failed and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
+                self._has_failed = self.any = True
+        elif isinstance(event, InputRequested):
+            self.any = True
+        elif isinstance(event, AttemptStarted):
+            self._has_failed = self.any = False

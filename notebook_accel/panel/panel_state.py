@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,18 +17,16 @@ from notebook_accel.launch.job.requests import RequestedStacks
 from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.launch.wire.plain_text import plain
-from notebook_accel.panel import run_text
-from notebook_accel.panel.charts import chart_details
-from notebook_accel.panel.charts.chart_details import ChartDetails, Reply
-from notebook_accel.panel.charts.panel_charts import MOST_CHARTS, PanelCharts
-from notebook_accel.panel.controls.panel_controls import PanelControls
-from notebook_accel.panel.logs import log_requests
-from notebook_accel.panel.logs.log_requests import LogRequests
+from notebook_accel.panel import chart_requests, log_requests
+from notebook_accel.panel.chart_requests import ChartDetails, Reply
+from notebook_accel.panel.log_requests import LogRequests
 from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_charts import MOST_CHARTS, PanelCharts
+from notebook_accel.panel.panel_controls import PanelControls
 from notebook_accel.panel.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import named
 
-REQUESTS = ("stack", "expanded", "control", "charts", *chart_details.COMMANDS, *log_requests.COMMANDS)
+REQUESTS = ("stack", "expanded", "control", "charts", *chart_requests.COMMANDS, *log_requests.COMMANDS)
 """The commands that `StateMaker.request` handles."""
 _MOST_NAMES = 300
 _MOST_BARS = 8
@@ -75,7 +75,7 @@ class StateMaker:
 
     def request(self, message: Mapping[str, Any]) -> None:
         """Handles what the panel requests; see `Panel`. Any thread may call it."""
-        if message["cmd"] in chart_details.COMMANDS:
+        if message["cmd"] in chart_requests.COMMANDS:
             self._details.request(message)
             return
         if message["cmd"] in log_requests.COMMANDS:
@@ -224,8 +224,8 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "done": _thousandths(found.median if found.fractions else None),
         "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
         "summary": " · ".join(words),
-        "about": run_text.about(job),
-        "tab": run_text.in_short(job, found),
+        "about": about(job),
+        "tab": in_short(job, found),
         "note": _note(job),
         "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),
@@ -300,3 +300,34 @@ def _innermost(stack: str, most: int) -> str:
 
 def _thousandths(fraction: float | None) -> int:
     return -1 if fraction is None else round(1000 * min(1.0, max(0.0, fraction)))
+
+
+_FACT_LIMIT = 600
+_NAME_LIMIT = 24
+
+
+def about(job: Job) -> dict[str, str]:
+    """What is known of the run, by name; without what is not known."""
+    launched = job.launched
+    found = {
+        "Call": launched.call or job.name,
+        "Began": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started)),
+        "Job": job.id,
+        "Seed": "" if job.seed is None else str(job.seed),
+        "Versions": launched.versions,
+        "Devices": job.hardware,
+    }
+    return {name: shortened(text, _FACT_LIMIT) for name, text in found.items() if text}
+
+
+def in_short(job: Job, found: Overview) -> str:
+    """`57% · loss 0.21`."""
+    parts = [percent(found.median)] if found.fractions else []
+    name = progress.main_metric(progress.metric_names(job))
+    values = [state.metrics[name] for state in job.ranks if name is not None and name in state.metrics]
+    if values:
+        mean = sum(values) / len(values)
+        parts.append(f"{shortened(str(name), _NAME_LIMIT)} {value(mean) if math.isfinite(mean) else mean}")
+    if job.is_paused:
+        parts.insert(0, "paused")
+    return " · ".join(parts) or progress.status(job)

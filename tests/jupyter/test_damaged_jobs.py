@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.events import AttemptStarted, JobEnded, JobStarted, Line
-from notebook_accel.jupyter.job_model import JobRow
+from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_list import JobList
 from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError

@@ -9,7 +9,7 @@ import pytest
 from notebook_accel.hardware import Sensors
 from notebook_accel.hardware.amd import AmdSensors
 from notebook_accel.hardware.nvidia import NvmlSensors
-from notebook_accel.jupyter.device_model import Device
+from notebook_accel.jupyter.model import Device
 from notebook_accel.jupyter.reader import device_history
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from tests.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.events import CheckpointSaved, Line, Location, Phase, PhaseChanged, Shown, Stalled
-from notebook_accel.jupyter.job_model import JobRow
+from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError

@@ -11,8 +11,7 @@ import pytest
 from notebook_accel.events import Line
 from notebook_accel.jupyter.reader import panels
 from notebook_accel.jupyter.reader.job_list import UnknownJobError
-from notebook_accel.jupyter.reader.panel_session import INTERVAL, NO_MORE, BadMessageError
-from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError
+from notebook_accel.jupyter.reader.panels import INTERVAL, NO_MORE, BadMessageError, Panels, UnreadableJobError
 from tests.jupyter.conftest import RecordedJob, end
 from tests.panel.test_panel_state import merged
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.launch.show.side_by_side import compose
+from notebook_accel.launch.show.display_content import compose
 from tests.kernel.conftest import end
 from tests.live_notebook import Cell, Notebook, wait_until
 

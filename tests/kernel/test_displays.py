@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_accel.launch.show.side_by_side import compose
+from notebook_accel.launch.show.display_content import compose
 from tests.kernel.conftest import end
 from tests.kernel.test_attach import PLAIN
 from tests.live_notebook import Cell, Notebook

@@ -264,7 +264,7 @@ def test_an_interrupt_keeps_names(cells: Notebook):
 
 
 def test_a_front_end_may_ask_how_many_ranks_run_the_cells(cells: Notebook):
-    asked = "__import__('notebook_accel.notebook.cells.every_cell.mode', fromlist=['mode']).ranks_of_cells()"
+    asked = "__import__('notebook_accel.notebook.cells.every_cell', fromlist=['every_cell']).ranks_of_cells()"
     assert here(cells, asked) == 2
     cells.check("%accelerate stop")
     assert here(cells, asked) == -1

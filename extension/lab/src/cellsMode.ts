@@ -6,7 +6,7 @@ import { type ISignal, Signal } from "@lumino/signaling";
 /** Nothing is imported: without the module, no cell was ever run on ranks. */
 const QUESTION =
   "(lambda mode: mode.ranks_of_cells() if mode else 0)" +
-  "(__import__('sys').modules.get('notebook_accel.notebook.cells.every_cell.mode'))";
+  "(__import__('sys').modules.get('notebook_accel.notebook.cells.every_cell'))";
 const PREPARE = "get_ipython().extension_manager.load_extension('notebook_accel')";
 
 export class CellsMode {

@@ -3,9 +3,8 @@ import { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
 import { make, setChildren, setText } from "../../src/dom";
 import { ComparisonChart } from "./comparisonChart";
-import type { Comparison } from "./comparisonModel";
 import { jobsIcon } from "./icons";
-import type { JobRow } from "./model";
+import type { Comparison, JobRow } from "./model";
 import { compareJobs } from "./server";
 
 const PAUSE = 2000;

@@ -4,7 +4,7 @@ import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts
 import { Plot } from "../../src/charts/plot";
 import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
 import { make, setAttribute, setChildren } from "../../src/dom";
-import type { Comparison } from "./comparisonModel";
+import type { Comparison } from "./model";
 
 const HEIGHT = 420;
 

@@ -1,6 +1,6 @@
 /** One device in the sidebar. */
 import { make, setAttribute, setChildren, setText } from "../../src/dom";
-import type { Device, Gauge } from "./deviceModel";
+import type { Device, Gauge } from "./model";
 import { Sparkline } from "./sparkline";
 
 export class DeviceItem {

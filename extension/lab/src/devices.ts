@@ -1,7 +1,7 @@
 /** The devices of the server's machine, asked for while someone looks at them. */
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
-import type { Device } from "./deviceModel";
+import type { Device } from "./model";
 import { listDevices } from "./server";
 
 const PAUSE = 1000;

@@ -1,7 +1,7 @@
 /** The connection of a panel to its job through the Jupyter server: one request at a time, while the panel is visible. */
 import { ServerConnection } from "@jupyterlab/services";
 import { newId } from "../../src/dom";
-import type { PanelUpdate } from "./panelUpdate";
+import type { PanelUpdate } from "./model";
 
 /** After a failure, in milliseconds; each further one doubles it. */
 const FIRST_RETRY = 1000;

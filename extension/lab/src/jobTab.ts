@@ -8,7 +8,7 @@ import { Stopper } from "../../src/stopper";
 import { Store } from "../../src/store";
 import { jobsIcon } from "./icons";
 import { JobLink } from "./jobLink";
-import type { PanelUpdate } from "./panelUpdate";
+import type { PanelUpdate } from "./model";
 import { updatePanel } from "./server";
 
 /** Its colors are those of a light page, as in a notebook that was exported. */

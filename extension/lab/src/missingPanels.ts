@@ -6,7 +6,7 @@ import { controlChannelOf, type Kernel as Receiver } from "../../src/host";
 
 /** Within this time, in milliseconds, an idle kernel has answered, and the page has drawn the panels that it knows. */
 const PAUSE = 2000;
-/** As `_EVERY` in control_channel.py. */
+/** As `_EVERY` in reload.py. */
 const EVERY_PANEL = "*";
 
 /**

@@ -1,6 +1,9 @@
 /**
- * Written by scripts/generate from notebook_accel/jupyter/job_model.py.
+ * Written by scripts/generate from notebook_accel/jupyter/model.py.
  */
+
+import type { Json } from "../../src/messages";
+import type { State } from "../../src/model";
 
 /** The status of a job: the value of a `launch.job.job_state.Status`. */
 export const STATUSES = [
@@ -63,4 +66,90 @@ export interface JobListing {
   jobs: JobRow[];
   /** Why the jobs cannot be listed; empty if they can. */
   problem: string;
+}
+
+/** A metric of one job, over the run. */
+export interface Run {
+  id: string;
+  /** What the job is called, and when it began. */
+  label: string;
+  /** Whether `x` are steps; otherwise, the reports of each rank are counted. */
+  by_step: boolean;
+  /** The steps, thinned; the middle one of those that share a point. */
+  x: number[];
+  /** The mean of the ranks at each step; `None` if no value is finite. */
+  mean: (number | null)[];
+  /** Why the values are missing; empty if they aren't. */
+  problem: string;
+}
+
+/** A metric of several jobs. */
+export interface Comparison {
+  metric: string;
+  /** All metrics that any of the jobs has reported. */
+  names: string[];
+  /** In the order in which they were asked for. */
+  runs: Run[];
+  /** Whether everything was read; otherwise, the next request has more. */
+  complete: boolean;
+}
+
+/** `[x, y]` of a chart, in thousandths of its width, the last five minutes, and of its height; 0 is the bottom. */
+export type Moment = [number, number];
+
+/** Something that is measured again and again. */
+export interface Gauge {
+  name: string;
+  /** The last value, and the most that is possible. */
+  value: string;
+  /** The last five minutes; a new line begins after a pause. */
+  lines: Moment[][];
+}
+
+/** A GPU, or the machine itself. */
+export interface Device {
+  /** As in `JobRow.devices`: the UUID of a GPU, or `cpu` for the machine. */
+  id: string;
+  title: string;
+  gauges: Gauge[];
+  /** What is wrong with it; empty if nothing is. */
+  warning: string;
+}
+
+/** The devices of the machine that the Jupyter server runs on. */
+export interface DeviceListing {
+  /** The machine, then its GPUs in the driver's order. */
+  devices: Device[];
+  /** Why GPUs can't be read; empty if they can, and without GPUs. */
+  problem: string;
+}
+
+/** The answer to a chart that is enlarged, or to a log that is open. */
+export interface PanelAnswer {
+  id: string;
+  /** JSON; see `panel_model.py`. */
+  content: string;
+  /** What follows it, in base64. */
+  bytes: string;
+}
+
+/** What every update of a panel in a tab has. */
+export interface PanelNews {
+  /** The number of this update, or that of the last one if the state is the same. */
+  seq: number;
+  replies: PanelAnswer[];
+  /** The flame graphs and profiles that were asked for and are ready, as HTML. */
+  results: string[];
+  /** Milliseconds until the page asks again; -1 if nothing changes from now on, unless the page has a request. */
+  pause: number;
+}
+
+/** What is new since the last update. */
+export interface PanelUpdate extends PanelNews {
+  /** The whole state, if the page needs it. */
+  state?: State;
+  /** Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any. */
+  patch?: Record<string, Json>;
+  /** Whether the journal is still being read, so that there is no state yet. */
+  reading?: boolean;
 }

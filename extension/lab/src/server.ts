@@ -1,10 +1,7 @@
 /** Requests to the extension of the Jupyter server (`notebook_accel/jupyter/handlers.py`). */
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
-import type { Comparison } from "./comparisonModel";
-import type { DeviceListing } from "./deviceModel";
-import type { JobListing } from "./model";
-import type { PanelUpdate } from "./panelUpdate";
+import type { Comparison, DeviceListing, JobListing, PanelUpdate } from "./model";
 
 const MISSING =
   "This Jupyter server doesn't have notebook-accel's extension. Install notebook-accel where Jupyter itself is " +

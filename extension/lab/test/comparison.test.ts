@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { expect, test } from "vitest";
 import { linesOf } from "../src/comparisonChart";
-import type { Run } from "../src/comparisonModel";
+import type { Run } from "../src/model";
 
 function run(id: string, label: string): Run {
   return { id, label, by_step: true, x: [1, 2], mean: [1, null], problem: "" };

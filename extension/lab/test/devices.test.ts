@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { Device, DeviceListing } from "../src/deviceModel";
-import type { JobListing, JobRow } from "../src/model";
+import type { Device, DeviceListing, JobListing, JobRow } from "../src/model";
 
 const listJobs = vi.hoisted(() => vi.fn<(brief: boolean) => Promise<JobListing>>());
 const listDevices = vi.hoisted(() => vi.fn<() => Promise<DeviceListing>>());

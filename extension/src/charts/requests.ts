@@ -2,7 +2,7 @@ import type { ChartReply, EarlierReply } from "../model";
 import type { Questions } from "../questions";
 import { type Table, unpack } from "./table";
 
-/** What a chart asks the kernel for; see `chart_details.py`. */
+/** What a chart asks the kernel for; see `chart_requests.py`. */
 export interface Question {
   metrics: string[];
   /** From the first step to the last one; `null` for all. */

@@ -23,7 +23,7 @@ export interface Table {
   extent: [number, number];
 }
 
-/** The columns before those of the ranks, in their order; see `chart_details.py`. */
+/** The columns before those of the ranks, in their order; see `chart_requests.py`. */
 const COLUMNS = 5;
 
 /** The table of a small chart. */

@@ -189,8 +189,7 @@ class RankCells:
 
     def _run_on_ranks(self, line: str, body: str) -> Any:
         from notebook_accel import PartialState
-        from notebook_accel.notebook.cells.cell_options import command
-        from notebook_accel.notebook.cells.rank_selection import parse_ranks
+        from notebook_accel.notebook.cells.cell_options import command, parse_ranks
         from notebook_accel.notebook.ipython import magic_commands
         from notebook_accel.utils import gather_object
 

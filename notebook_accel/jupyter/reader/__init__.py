@@ -3,10 +3,9 @@
 main.py           ─ answers the server's requests; start reading here
 job_list.py       ─ lists the user's jobs, stops one, or deletes one
 job_fold.py       ─ a job on disk, read once and then only what was added
-main_metric.py    ─ the chart of its main metric
 job_row.py        ─ one job as the browser gets it
 comparisons.py    ─ a metric of several jobs, read when somebody looks
-run_metric.py     ─ a metric of one of them
-panels.py         ─ the panels of jobs in tabs; panel_session.py makes what one page gets
+run_metric.py     ─ a metric of one of them; the main metric of a job in the list
+panels.py         ─ the panels of jobs in tabs
 device_history.py ─ reads the devices of this machine, and remembers five minutes
 """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.jupyter.comparison_model import Comparison, Run
+from notebook_accel.jupyter.model import Comparison, Run
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.run_metric import RunMetric
 from notebook_accel.launch.job.text import shortened

@@ -12,7 +12,7 @@ from notebook_accel import hardware
 from notebook_accel.events import GpuUsage
 from notebook_accel.hardware import Sensors
 from notebook_accel.hardware.host_meter import HostMeter, HostReading
-from notebook_accel.jupyter.device_model import Device, DeviceListing, Gauge, Moment
+from notebook_accel.jupyter.model import Device, DeviceListing, Gauge, Moment
 from notebook_accel.launch.job import resources
 from notebook_accel.launch.job.resources import GpuCounters
 

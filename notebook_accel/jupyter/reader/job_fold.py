@@ -33,7 +33,7 @@ from notebook_accel.events import (
     SnapshotSaved,
     StepTimes,
 )
-from notebook_accel.jupyter.reader.main_metric import MainMetric
+from notebook_accel.jupyter.reader.run_metric import MainMetric
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
-from notebook_accel.jupyter.job_model import JobListing, JobRow
+from notebook_accel.jupyter.model import JobListing, JobRow
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
 from notebook_accel.jupyter.reader.job_row import POINTS, damage, row, unreadable, without_superseded
 from notebook_accel.launch.job.job_state import Status

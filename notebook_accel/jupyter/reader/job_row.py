@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 
-from notebook_accel.jupyter.job_model import JobRow, Metric, Point
+from notebook_accel.jupyter.model import JobRow, Metric, Point
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status

@@ -20,8 +20,7 @@ from typing import Any
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
-from notebook_accel.jupyter.reader.panel_session import BadMessageError
-from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError
+from notebook_accel.jupyter.reader.panels import BadMessageError, Panels, UnreadableJobError
 
 IDLE = 30.0
 """Seconds without a request for devices after which the drivers' libraries are closed; for panels, journals."""

@@ -1,14 +1,14 @@
-"""A metric of a job, read from its reports on demand and kept thinned, however long the run is."""
+"""A metric of a job on disk, thinned: any one, read on demand, or the main one, while the job is read."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports
 from notebook_accel.events.reports import NO_STEP
-from notebook_accel.launch.job import metric_charts
+from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing
 from notebook_accel.launch.journal.reading import first_and_last
 from notebook_accel.launch.journal.records import Record
@@ -89,3 +89,35 @@ class RunMetric:
                 self.names.update(dict.fromkeys(names))
         if attempt == self._attempt:
             self._chart = add(self._chart, self._name, rank, reports)
+
+
+class MainMetric:
+    """The main metric of one attempt, as `progress.main_metric` chooses it.
+
+    A metric that takes the place of another one does so with its first report, so its chart is complete.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[str, None] = {}
+        """All metrics, in the order in which they came."""
+        self._chart: Chart | None = None
+
+    def add(self, rank: int, reports: Reports) -> None:
+        """Adds what a rank has reported.
+
+        Raises:
+            StreamError: The columns of the reports don't fit together.
+        """
+        new = [name for names in reports.names for name in names if name not in self._names]
+        if new:
+            self._names.update(dict.fromkeys(new))
+        name = progress.main_metric(list(self._names)) if new or self._chart is None else self._chart.name
+        if name is None:
+            return
+        if self._chart is not None and self._chart.name != name:
+            self._chart = None
+        self._chart = add(self._chart, name, rank, reports)
+
+    def drawn(self, running: Collection[int], most: int) -> Drawing | None:
+        """What to draw of it now, in at most `most` bins; `None` if nothing was reported."""
+        return None if self._chart is None else metric_charts.draw(self._chart, running, most)

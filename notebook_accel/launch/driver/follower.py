@@ -14,7 +14,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.show import front_end, recorded_screen
+from notebook_accel.launch.show import front_end, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 
@@ -57,7 +57,7 @@ class Follower:
         Raises:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
-        self._screen = recorded_screen.record(self.job)
+        self._screen = screens.record(self.job)
         self._view = Views(self.job, front_end.current.choose_view())
         self._view.open()
 

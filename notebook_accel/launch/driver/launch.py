@@ -23,7 +23,7 @@ from notebook_accel.launch.plan import conflicts, elastic, environment, run_fact
 from notebook_accel.launch.plan.elastic import Remaining
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end, recorded_screen
+from notebook_accel.launch.show import front_end, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
@@ -90,7 +90,7 @@ class Launch:
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: front_end.current.show(self.job)
-        self._screen = recorded_screen.record(self.job)
+        self._screen = screens.record(self.job)
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""

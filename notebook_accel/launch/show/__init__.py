@@ -12,7 +12,5 @@ line_reader.py     ─ splits what a rank writes into lines
 line_merger.py     ─ merges equal lines of several ranks
 displays.py        ─ rich outputs, such as figures and tables
 display_content.py ─ the content of one of them
-side_by_side.py    ─ puts those of several ranks side by side
-bounded_screen.py  ─ limits how much a notebook keeps
-recorded_screen.py ─ records it for a page that is reloaded, and keeps the job running if it can't be shown
+screens.py         ─ limits how much a notebook keeps, records it for a page that is reloaded, and survives its errors
 """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from notebook_accel.events import Cleared, Shown
-from notebook_accel.launch.show import side_by_side
+from notebook_accel.launch.show import display_content
 from notebook_accel.launch.show.display_content import NOTHING, Content, Parts, SideBySide, joined
 from notebook_accel.rank_spans import spans
 
@@ -111,7 +111,7 @@ class Displays:
         if area is None and len(groups) < 2:
             return False
         parts = {tuple(group): Content.of(shown[next(iter(group))]) for group in groups}
-        if not all(side_by_side.fits(part.data) for part in parts.values()):
+        if not all(display_content.fits(part.data) for part in parts.values()):
             return False
         if area is None:
             self._add(shown, SideBySide.of_parts(parts, self._label_of), self._label_of(shown), place)
@@ -128,7 +128,7 @@ class Displays:
             if is_named or not area.is_first or not area.label or area.content is None:
                 continue
             parts = area.content.parts_of(area.members).values()
-            if all(side_by_side.fits(part.data) for part in parts):
+            if all(display_content.fits(part.data) for part in parts):
                 return area
         return None
 
@@ -297,7 +297,7 @@ class Displays:
         """Stores the content of an area that one of its ranks may leave, or beside which others may be shown."""
         if area in self._stored:
             self._stored.remove(area)
-        is_needed = len(area.members) > 1 or (area.label and side_by_side.fits(content.data))
+        is_needed = len(area.members) > 1 or (area.label and display_content.fits(content.data))
         area.content = content if is_needed else None
         if area.content is not None:
             self._stored.append(area)

@@ -27,10 +27,9 @@ from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import free_names
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_messages import Cell, Reply, Variable
-from notebook_accel.notebook.cells.cell_options import CellArguments, command
+from notebook_accel.notebook.cells.cell_options import CellArguments, command, parse_ranks
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.cells.persistent import PersistentRanks
-from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.ipython.cell_numbers import as_typed, number_of_current
 from notebook_accel.rank_spans import spans

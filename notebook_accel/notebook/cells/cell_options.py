@@ -1,8 +1,9 @@
-"""The click command of `%%accelerate`: its options, and what a line of them means."""
+"""The click command of `%%accelerate`: its options, and what a line of them means, such as the ranks `0,2-3`."""
 
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,6 @@ import click
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
-from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 
 
@@ -70,3 +70,23 @@ def command(
     if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
         raise ConfigurationError(f"--as {name}: expected the name of a variable")
     return CellArguments(None if size is None else int(size), ranks, show, name, block=not no_block)
+
+
+def parse_ranks(option: str, text: str, size: int) -> list[int]:
+    """Parses `0,2-3` or `all` into rank numbers.
+
+    Raises:
+        ConfigurationError: The text is not valid, or there is no such rank.
+    """
+    if text == "all":
+        return list(range(size))
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if match is None:
+            raise ConfigurationError(f"{option} {text}: write ranks as 0,2-3, or all")
+        found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    if not found or not found <= set(range(size)):
+        there = f"the ranks are 0 to {size - 1}" if size > 1 else "the only rank is 0"
+        raise ConfigurationError(f"{option} {text}: {there}")
+    return sorted(found)

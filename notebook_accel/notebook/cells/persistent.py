@@ -23,17 +23,16 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end, recorded_screen
+from notebook_accel.launch.show import front_end, screens
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.notebook.cells import rank_losses
+from notebook_accel.notebook.cells import notices
+from notebook_accel.notebook.cells.notices import listed
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.variable_notices import listed
-from notebook_accel.notebook.cells.variable_transfer import VariableTransfer
-from notebook_accel.notebook.cells.variables import Variables
+from notebook_accel.notebook.cells.variable_sync import Variables, VariableTransfer
 
 _KEPT_LINES = 1000
 """How many of a rank's last lines `%accelerate logs` can show."""
@@ -123,7 +122,7 @@ class PersistentRanks:
     @property
     def dead(self) -> dict[int, str]:
         """The ranks that have ended, and how each of them ended."""
-        return {rank: rank_losses.how_it_ended(exited) for rank, exited in sorted(self._ranks.exited.items())}
+        return {rank: notices.how_it_ended(exited) for rank, exited in sorted(self._ranks.exited.items())}
 
     @property
     def stuck(self) -> set[int]:
@@ -170,7 +169,7 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        output = Output(members, self.plan.label, recorded_screen.record(job), output_log.where_all_are(job.id))
+        output = Output(members, self.plan.label, screens.record(job), output_log.where_all_are(job.id))
         view = view or front_end.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
@@ -230,9 +229,9 @@ class PersistentRanks:
     def _losses_text(self) -> str:
         """A paragraph on ranks that are stuck or dead; empty if there are none."""
         if self._ranks.busy:
-            return "\n\n" + rank_losses.unresponsive(self._ranks.busy, self.names_lost(self._ranks.busy))
+            return "\n\n" + notices.unresponsive(self._ranks.busy, self.names_lost(self._ranks.busy))
         if self._ranks.exited:
-            return "\n\n" + rank_losses.gone(self._ranks.exited, self.names_lost())
+            return "\n\n" + notices.gone(self._ranks.exited, self.names_lost())
         return ""
 
     def names_lost(self, ranks: Collection[int] | None = None) -> str:
@@ -289,9 +288,9 @@ class PersistentRanks:
             raise LaunchError(f"the ranks are gone: {self.lost}\nRun `%accelerate restart` to start new ones.")
         for rank, how in self.dead.items():
             if rank in members:
-                raise LaunchError(rank_losses.dead(rank, how, set(self.members) - self.dead.keys()))
+                raise LaunchError(notices.dead(rank, how, set(self.members) - self.dead.keys()))
         if self._ranks.busy & set(members):
-            raise LaunchError(rank_losses.still_busy(self._ranks.busy, self.names_lost(self._ranks.busy)))
+            raise LaunchError(notices.still_busy(self._ranks.busy, self.names_lost(self._ranks.busy)))
         if self._may_be_broken and not self.dead and not self._ranks.busy:
             self._repair_group()
 

@@ -14,12 +14,11 @@ from notebook_accel.launch.job.text import size as in_bytes
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
-from notebook_accel.notebook.cells.changed_settings import differences
+from notebook_accel.notebook.cells.notices import describe_replaced, differences
 from notebook_accel.notebook.cells.on_rank import kept_names
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.notebook.cells.persistent import PersistentRanks
-from notebook_accel.notebook.cells.variable_notices import describe_replaced
-from notebook_accel.notebook.cells.variables import Variables
+from notebook_accel.notebook.cells.variable_sync import Variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -1,8 +1,6 @@
 """IPython as a front end for launches, in a Jupyter kernel or in a terminal.
 
     front_end.py     ─ where output, displays and prompts of a launch go
-    prompt_thread.py ─ waits for a line of input while the main thread runs the launch
-    cell_location.py ─ sends a thread's output below the cell that started it
     cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
     tracebacks.py    ─ shortens errors, without the launcher's own frames
     here_cells.py    ─ `%%here`: runs a cell in the kernel

@@ -1,14 +1,18 @@
-"""IPython as the front end of launches, in a Jupyter kernel or in a terminal."""
+"""IPython as the front end of launches, in a kernel or in a terminal: where their output, displays and prompts go."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import ctypes
 import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 from IPython.core.displaypub import DisplayPublisher
 from IPython.display import publish_display_data
@@ -18,12 +22,11 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.front_end import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
-from notebook_accel.notebook.ipython.cell_location import CellRouter
 from notebook_accel.notebook.ipython.cell_numbers import numbers
-from notebook_accel.notebook.ipython.prompt_thread import PromptThread
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
 
 RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
 _SERVER_LIMIT = 700_000
@@ -133,3 +136,88 @@ def _output_rate() -> float | None:
         return float(setting) or None
     # Set by Jupyter's server for the kernels that it starts; other clients talk to the kernel directly.
     return _SERVER_LIMIT if "JPY_SESSION_NAME" in os.environ else None
+
+
+_cell: ContextVar[dict[str, Any] | None] = ContextVar("cell", default=None)
+"""The header of the request that runs the cell."""
+
+
+class _Hooks(threading.local):
+    """The hooks through which the kernel's publisher passes messages. Each thread has its own."""
+
+    def __init__(self) -> None:
+        self.hooks = [_route]
+
+
+def _route(message: dict[str, Any]) -> dict[str, Any]:
+    cell = _cell.get()
+    if cell is not None:
+        message["parent_header"] = cell
+    return message
+
+
+class CellRouter:
+    """Sets the parent of messages to the cell that they belong to."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        publisher: Any = shell.display_pub
+        self._writes = "parent_header" in vars(sys.stdout)
+        """Whether writes to the kernel's streams need their parent set too, which is so in ipykernel before 6.25."""
+        if not publisher.has_trait("parent_header"):
+            return  # newer versions keep the parent in the context
+        before = list(publisher._hooks)
+        publisher._thread_local = _Hooks()
+        publisher._hooks.extend(before)
+        self._publisher = publisher
+        shell.events.register("pre_run_cell", self._begin)
+        self._begin()
+
+    def _begin(self, *_: object) -> None:
+        _cell.set(self._publisher.parent_header)
+
+    def write(self, stream: TextIO, text: str) -> None:
+        """Writes to a stream of the kernel."""
+        cell = _cell.get() if self._writes else None
+        if cell is None or threading.current_thread() is threading.main_thread():
+            stream.write(text)
+            return
+        # The stream would buffer the text briefly, and send it below the cell that runs at that time.
+        now: Any = stream
+        now.flush()
+        content = {"name": now.name, "text": text}
+        now.session.send(now.pub_thread, "stream", content=content, parent=cell, ident=now.topic)
+
+
+_RETRY_SECONDS = 0.1
+
+
+class PromptThread(threading.Thread):
+    """Prompts the user, and passes on the answer.
+
+    Args:
+        read_line: The kernel's `raw_input` or `getpass`, which runs Python code at least every 10 ms.
+        prompt: The prompt.
+        on_answer: Called on this thread with the line; `None` if there is no input.
+    """
+
+    def __init__(self, read_line: Callable[[str], str], prompt: str, on_answer: Callable[[str | None], object]) -> None:
+        super().__init__(name="notebook-accel prompt", daemon=True)
+        self._read_line = read_line
+        self._prompt = prompt
+        self._on_answer = on_answer
+        self._context = contextvars.copy_context()  # the prompt appears in the cell that runs now
+
+    def run(self) -> None:
+        answer = None
+        try:
+            with contextlib.suppress(EOFError):
+                answer = self._context.run(self._read_line, self._prompt)
+        finally:
+            self._on_answer(answer)
+
+    def withdraw(self) -> None:
+        """Ends the wait, and returns once it has ended."""
+        while self.is_alive():
+            # SystemExit is the exception that a thread may end with silently.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(SystemExit))
+            self.join(_RETRY_SECONDS)

@@ -4,11 +4,10 @@
     command.py       ─ `%accelerate` as a click command: its options, and the table of its subcommands
     configure.py     ─ `%accelerate` with options: changes settings, and saves them
     status.py        ─ `%accelerate` alone: shows devices, settings, and a preview of a launch
-    job_commands.py  ─ `jobs`, `attach`, `flamegraph`, `profile`; jobs_table.py and jobs_widget.py draw `jobs`
-    control_commands.py ─ `pause`, `checkpoint`, `end-after-epoch`, `tune`
+    job_commands.py  ─ `jobs`, `attach`, `flamegraph`, `profile`, `pause`, `checkpoint`, `end-after-epoch`, `tune`;
+                       jobs_table.py and jobs_widget.py draw `jobs`
     resume_command.py ─ `resume`
-    cells_command.py ─ `cells`: runs each cell on the ranks
-    rank_commands.py ─ `stop`, `restart`, `interrupt`, `logs`, `push`, `pull`, `stacks`, `debug`
+    rank_commands.py ─ `cells`, `stop`, `restart`, `interrupt`, `logs`, `push`, `pull`, `stacks`, `debug`
 
 Start reading at `accelerate.py`.
 """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NAME = "accelerate"
 _LINE, _CELL = f"%{NAME}", f"%%{NAME}"
 _RANK = "rank"
-_EVERY_CELL = "notebook_accel.notebook.cells.every_cell.mode"
+_EVERY_CELL = "notebook_accel.notebook.cells.every_cell"
 
 
 def register(shell: InteractiveShell) -> None:

@@ -10,15 +10,7 @@ from notebook_accel.config import click_options, kinds
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand, MagicGroup
-from notebook_accel.notebook.magics import (
-    cells_command,
-    configure,
-    control_commands,
-    job_commands,
-    rank_commands,
-    resume_command,
-    status,
-)
+from notebook_accel.notebook.magics import configure, job_commands, rank_commands, resume_command, status
 
 _OPTIONS: list[click.Parameter] = [
     click_options.option(
@@ -43,7 +35,7 @@ def show_status() -> None:
 
 SUBCOMMANDS = (
     show_status,
-    cells_command.cells,
+    rank_commands.cells,
     rank_commands.stop,
     rank_commands.restart,
     rank_commands.interrupt,
@@ -56,11 +48,11 @@ SUBCOMMANDS = (
     job_commands.attach_job,
     job_commands.flamegraph,
     job_commands.profile,
-    control_commands.pause,
+    job_commands.pause,
     resume_command.resume,
-    control_commands.checkpoint,
-    control_commands.end_after_epoch,
-    control_commands.tune,
+    job_commands.checkpoint,
+    job_commands.end_after_epoch,
+    job_commands.tune,
 )
 
 

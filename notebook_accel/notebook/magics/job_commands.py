@@ -1,4 +1,4 @@
-"""`%accelerate jobs`, `attach`, `flamegraph` and `profile`, for jobs launched here or elsewhere."""
+"""The subcommands of `%accelerate` for jobs launched here or elsewhere: their list, and what to do to one that runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import JobSummary
+from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics import jobs_table
@@ -20,6 +22,7 @@ from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
 
 _MOST_COMPLETIONS = 20
 
@@ -99,3 +102,54 @@ def running() -> list[str]:
 def _line(listed: JobSummary) -> str:
     ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
     return f"{listed.title} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
+
+
+@click.command("pause", cls=MagicCommand)
+@job_argument
+@click.pass_obj
+def pause(shell: InteractiveShell, job: str | None) -> None:
+    """Pauses training between two steps; by default, in the cell that runs on the ranks, or in the last job."""
+    found = running_job(shell, job)
+    _write(f"{found.title} is paused after step {found.pause()}; %accelerate resume continues it")
+
+
+@click.command("checkpoint", cls=MagicCommand)
+@job_argument
+@click.pass_obj
+def checkpoint(shell: InteractiveShell, job: str | None) -> None:
+    """Saves a checkpoint of a running job; by default, of the cell that runs on the ranks, or of the last job."""
+    found = running_job(shell, job)
+    _write(f"{found.title} has saved {found.checkpoint()}")
+
+
+@click.command("end-after-epoch", cls=MagicCommand)
+@job_argument
+@click.pass_obj
+def end_after_epoch(shell: InteractiveShell, job: str | None) -> None:
+    """Ends training after the current epoch; by default, in the cell on the ranks, or in the last job."""
+    found = running_job(shell, job)
+    _write(f"{found.title} ends after {found.end_after_epoch()}")
+
+
+@click.command("tune", cls=MagicCommand)
+@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.option("--job", metavar="JOB", shell_complete=complete_id, help="The job; see above for the default.")
+@click.pass_obj
+def tune(shell: InteractiveShell, values: tuple[str, ...], job: str | None) -> None:
+    """Changes tunable values, as in `tune lr=0.01`; by default, of the cell that runs on the ranks, or the last job."""
+    found = running_job(shell, job)
+    step = found.tune(**dict(map(_parse, values)))
+    _write(f"{found.title} has {' '.join(values)} after step {step}")
+
+
+def _parse(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ConfigurationError(f"%accelerate tune takes numbers by name, as in lr=0.01, and not {text!r}") from None
+    return name, int(number) if number.is_integer() and "e" not in value.lower() else number
+
+
+def _write(text: str) -> None:
+    front_end.current.write("stdout", text + "\n")

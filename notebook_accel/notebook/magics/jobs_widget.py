@@ -7,8 +7,7 @@ from typing import Any
 
 import traitlets
 
-from notebook_accel.notebook.views.reload.page_watch import PageWatch
-from notebook_accel.notebook.views.reload.page_widget import FILES, PageWidget
+from notebook_accel.notebook.views.reload import FILES, PageWatch, PageWidget
 
 
 class JobsWidget(PageWidget):

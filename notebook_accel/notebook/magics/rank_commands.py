@@ -9,10 +9,11 @@ import click
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.show import front_end
+from notebook_accel.notebook.cells import every_cell
 from notebook_accel.notebook.cells import session as sessions
-from notebook_accel.notebook.cells.every_cell import mode
+from notebook_accel.notebook.cells.cell_options import parse_ranks
+from notebook_accel.notebook.cells.every_cell import CellsOptions
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.rank_selection import parse_ranks
 from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCommand
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def stop(shell: InteractiveShell) -> None:
     session = sessions.current(shell)
     count = session.running().size
     session.stop()
-    every_cell = mode.existing()
-    which = "cell" if every_cell is not None and every_cell.options is not None else "%%accelerate cell"
+    cells_mode = every_cell.existing()
+    which = "cell" if cells_mode is not None and cells_mode.options is not None else "%%accelerate cell"
     _write(f"{count} ranks have ended; the next {which} starts new ones")
 
 
@@ -158,6 +159,76 @@ def debug(shell: InteractiveShell, rank: str | None, commands: str | None) -> No
     member = failed[0] if rank is None else parse_ranks("%accelerate debug", rank, found.size)[0]
     found.ensure_ready([member])
     found.call_on_ranks(worker.debug, *([] if commands is None else [commands]), members=[member])
+
+
+_ONE_CELL = "{option} applies to a single cell: begin the cell with %%accelerate {option}"
+
+
+@click.command("cells", cls=MagicCommand)
+@click.argument("switch", required=False, type=click.Choice(["on", "off"]), metavar="[on|off]")
+@click.option(
+    "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
+)
+@click.option("--keep", is_flag=True, help="With -n: the new ranks get the variables of rank 0.")
+@click.option("--ranks", metavar="RANKS", help="Only these ranks run the cells: 0,2-3.")
+@click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
+@click.option("--as", "name", metavar="NAME", hidden=True)
+@click.option("--no-block", is_flag=True, hidden=True)
+@click.pass_obj
+def cells(
+    shell: InteractiveShell,
+    switch: str | None,
+    size: str | None,
+    keep: bool,
+    ranks: str | None,
+    show: str | None,
+    name: str | None,
+    no_block: bool,
+) -> None:
+    """Runs each cell on every rank, until `off`; without an argument, shows where cells run."""
+    if name is not None or no_block:
+        raise ConfigurationError(_ONE_CELL.format(option="--no-block" if no_block else f"--as {name}"))
+    if switch == "on":
+        _turn_on(shell, size, CellsOptions(ranks, show), keep=keep)
+        return
+    if size is not None or keep or ranks is not None or show is not None:
+        raise ConfigurationError("%accelerate cells takes options only with on, as in %accelerate cells on -n 2")
+    if switch == "off":
+        _turn_off(shell)
+    else:
+        _write(every_cell.current(shell).describe())
+
+
+def _turn_on(shell: InteractiveShell, size: str | None, options: CellsOptions, *, keep: bool) -> None:
+    if size is not None and not (size.isdecimal() and int(size)):
+        raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
+    ranks = sessions.current(shell).ranks
+    if keep and (size is None or ranks is None or ranks.size == int(size)):
+        there = "no ranks are running" if ranks is None else f"{ranks.size} ranks are running"
+        raise ConfigurationError(
+            f"--keep is for a change of the number of ranks with -n, but {there}. To replace ranks by as many others, "
+            "run `%accelerate restart --keep`"
+        )
+    found = every_cell.current(shell)
+    found.turn_on(None if size is None else int(size), options, keep=keep)
+    _write(
+        f"{found.describe()}. %%here runs a cell in the kernel, and %%rank 0 on some ranks; "
+        "`%accelerate cells off` ends this"
+    )
+
+
+def _turn_off(shell: InteractiveShell) -> None:
+    found = every_cell.current(shell)
+    was_on = found.options is not None
+    found.turn_off()
+    ranks = sessions.current(shell).ranks
+    kept = (
+        "; the ranks keep their variables: `%accelerate pull NAME` copies one to the notebook, and "
+        "`%accelerate stop` ends the ranks"
+        if was_on and ranks is not None
+        else ""
+    )
+    _write(f"{found.describe()}{kept}")
 
 
 def _write(text: str) -> None:

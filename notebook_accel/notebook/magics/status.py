@@ -72,11 +72,10 @@ def collect() -> Overview:
 
 def _live() -> list[str]:
     """Lines for the running jobs and the persistent ranks."""
-    from notebook_accel.notebook.cells import session
-    from notebook_accel.notebook.cells.every_cell import mode
+    from notebook_accel.notebook.cells import every_cell, session
 
-    active, every_cell = session.existing(), mode.existing()
-    where = [every_cell.describe()] if every_cell is not None and every_cell.options is not None else []
+    active, cells_mode = session.existing(), every_cell.existing()
+    where = [cells_mode.describe()] if cells_mode is not None and cells_mode.options is not None else []
     return [*job_commands.running(), *where, *(active.describe() if active is not None else ())]
 
 

@@ -4,14 +4,12 @@
                        `notebook_accel/panel/` makes
     marimo_view.py     the panel in marimo
     widget_support.py  detects whether the front end draws widgets
-    html_view.py       the view `html`; html_page.py writes the page, with elements.py
-    plain_text.py      the view `text`
-    updating_output.py redraws an output in place; the base of `html` and `text`
-    urgent_changes.py  notices what is drawn at once: the first failure, requests for input
+    static_views.py    the views `html` and `text`; html_page.py writes the page, with elements.py and static_chart.py
+    reload.py          keeps a job in its cell when the page is reloaded
 
-charts/ draws the charts that stay in the notebook. reload/ keeps a job in its cell when the page is reloaded. browser/
-is the script of the widget, built from extension/. A new view is a class with `refresh()`, `finish()`, and `is_seen` in
-a file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see `launch/show/terminal.py`.
+browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()`, `finish()`, and
+`is_seen` in a file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see
+`launch/show/terminal.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from notebook_accel.notebook.views import widget_support
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
     "widget": "widget.WidgetView",
-    "html": "html_view.HtmlView",
-    "text": "plain_text.TextView",
+    "html": "static_views.HtmlView",
+    "text": "static_views.TextView",
 }
 _chosen: str | None = None
 

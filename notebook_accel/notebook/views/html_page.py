@@ -15,7 +15,7 @@ from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, percent, value
-from notebook_accel.notebook.views.charts import chart_axes, static_chart
+from notebook_accel.notebook.views import static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, name, table, text
 from notebook_accel.rank_spans import named
 
@@ -162,7 +162,7 @@ def _spark(drawing: Drawing) -> str:
 def _chart(drawing: Drawing) -> str:
     found = metric_text(drawing)
     drawn = element("div", element("b", name(drawing.name)), "overflow-wrap:anywhere")
-    drawn += chart_axes.draw(drawing, f"{drawing.name}: {found.line}")
+    drawn += static_chart.draw(drawing, f"{drawing.name}: {found.line}")
     drawn += element("div", element("b", text(found.now)))
     for fact in [*([found.range] if found.range else []), *found.facts]:
         drawn += element("div", text(fact), "font-size:90%")

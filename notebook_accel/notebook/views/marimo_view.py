@@ -9,8 +9,7 @@ import marimo
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.panel import Panel
-from notebook_accel.notebook.views.urgent_changes import UrgentChanges
-from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.pacing import Pacer, UrgentChanges
 from notebook_accel.panel.panel_state import StateMaker
 
 _INTERVAL = 0.1

@@ -9,8 +9,8 @@ from typing import Any
 
 import traitlets
 
-from notebook_accel.notebook.views.reload.page_widget import FILES, PageWidget
-from notebook_accel.panel.charts.chart_details import Reply
+from notebook_accel.notebook.views.reload import FILES, PageWidget
+from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.panel_state import REQUESTS
 
@@ -56,7 +56,7 @@ class Panel(PageWidget):
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
-                `chart_details.py`, and for an open log, `log_requests.py`; or about what to do to the training:
+                `chart_requests.py`, and for an open log, `log_requests.py`; or about what to do to the training:
                 `{"cmd": "control", "action": "pause"}`.
             former: The ids of earlier panels of this view.
             cell: The id of the notebook's cell below which the panel belongs, if it is known.

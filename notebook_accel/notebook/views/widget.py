@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import html_view, widget_support
+from notebook_accel.notebook.views import reload, static_views, widget_support
 from notebook_accel.notebook.views.panel import Panel
-from notebook_accel.notebook.views.reload import ended_panels
-from notebook_accel.notebook.views.reload.page_watch import PageWatch
-from notebook_accel.notebook.views.urgent_changes import UrgentChanges
-from notebook_accel.panel.pacing import Pacer
+from notebook_accel.notebook.views.reload import PageWatch
+from notebook_accel.panel.pacing import Pacer, UrgentChanges
 from notebook_accel.panel.panel_state import StateMaker
 
 _INTERVAL = 0.1
@@ -85,7 +83,7 @@ class WidgetView:
         self._show()
         bundle, _ = self._bundle()
         widget_support.current.ended(self)
-        ended_panels.current.keep(self._panel)
+        reload.ended_panels.keep(self._panel)
         with self._panel.hold_sync():
             self._panel.outputs = list(self._outputs()) if self._former or self._watch.is_gone else []
             self._panel.final = bundle
@@ -139,7 +137,7 @@ class WidgetView:
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        fallback = dict(html_view.draw(self._job, fallback=self._widget_shown))
+        fallback = dict(static_views.draw_html(self._job, fallback=self._widget_shown))
         if not self._widget_shown:
             return fallback, {}
         # Use the widget's own bundle, since some front ends need the metadata that it contains.
@@ -154,7 +152,7 @@ class WidgetView:
 
     def _on_page(self, what: str, page: str) -> None:
         if what == "stored":
-            ended_panels.current.release(self._panel)
+            reload.ended_panels.release(self._panel)
         else:
             self._watch.received(what, page)
 

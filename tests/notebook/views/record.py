@@ -15,7 +15,7 @@ from notebook_accel import notebook_launcher
 from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.notebook.views import html_view
+from notebook_accel.notebook.views import static_views
 from notebook_accel.owner import Owner
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -55,7 +55,7 @@ def record() -> None:
 
 def draw() -> None:
     """Keeps how the job is drawn."""
-    bundle = html_view.draw(replay(Record(RECORDED)))
+    bundle = static_views.draw_html(replay(Record(RECORDED)))
     (RECORDED / "job.html").write_text(bundle["text/html"] + "\n")
     (RECORDED / "job.txt").write_text(bundle["text/plain"] + "\n")
 

@@ -32,8 +32,7 @@ from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook import views
-from notebook_accel.notebook.views import elements, html_page, html_view
-from notebook_accel.notebook.views.charts import static_chart
+from notebook_accel.notebook.views import elements, html_page, static_chart, static_views
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
 _ALLOWED = {"bdi", "div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
@@ -345,8 +344,8 @@ def test_a_brief_job_is_one_line() -> None:
     job = Job("f", 0, 8)
     job.finish(Status.DONE)
     assert "<table" not in html_page.draw(job)
-    assert html_view.draw(job)["text/plain"].startswith("f() on 8 ranks: done")
-    assert "\n" not in html_view.draw(job)["text/plain"]
+    assert static_views.draw_html(job)["text/plain"].startswith("f() on 8 ranks: done")
+    assert "\n" not in static_views.draw_html(job)["text/plain"]
 
 
 def luminance(color: str) -> float:
@@ -376,7 +375,7 @@ def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
     import nbconvert  # not by whoever only collects tests: it takes seconds
     import nbformat
 
-    bundle = dict(html_view.draw(a_job(2, ended=True)))
+    bundle = dict(static_views.draw_html(a_job(2, ended=True)))
     cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
     notebook = nbformat.v4.new_notebook(cells=[cell])
     body, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)
@@ -387,7 +386,7 @@ def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
 
 
 def test_the_environment_chooses_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert views.choose() is html_view.HtmlView
+    assert views.choose() is static_views.HtmlView
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
     assert views.choose().__name__ == "TextView"
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "texts")
@@ -399,7 +398,7 @@ def test_set_view_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NOTEBOOK_ACCEL_VIEW", "text")
     set_view("html")
     try:
-        assert views.choose() is html_view.HtmlView
+        assert views.choose() is static_views.HtmlView
     finally:
         set_view(None)
 

@@ -10,7 +10,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.reading import Tail, empty_job, replay
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.notebook.views import html_view
+from notebook_accel.notebook.views import static_views
 from tests.notebook.views.record import RECORDED
 
 
@@ -19,7 +19,7 @@ def kept(name: str) -> str:
 
 
 def test_a_recorded_job_is_drawn_as_it_was() -> None:
-    drawn = html_view.draw(replay(Record(RECORDED)))
+    drawn = static_views.draw_html(replay(Record(RECORDED)))
     assert drawn["text/html"] == kept("job.html")
     assert drawn["text/plain"] == kept("job.txt")
 
@@ -42,7 +42,7 @@ def test_a_journal_can_be_drawn_at_each_of_its_lines(monkeypatch: pytest.MonkeyP
     with contextlib.closing(Tail(Record(RECORDED), decode)) as tail:
         for rank, event in tail.read():
             job.apply(rank, event)
-            pictures.add(html_view.draw(job)["text/html"])
+            pictures.add(static_views.draw_html(job)["text/html"])
     assert kept("job.html") in pictures
     assert len(pictures) > 50
 

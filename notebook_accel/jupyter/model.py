@@ -1,0 +1,160 @@
+"""What the browser gets about jobs and devices. `scripts/generate` writes extension/lab/src/model.ts from it.
+
+The server makes all text about a job or a device; the browser only draws it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypedDict
+
+from notebook_accel.panel.panel_model import State
+
+StatusName: TypeAlias = str
+"""The status of a job: the value of a `launch.job.job_state.Status`."""
+Done: TypeAlias = int
+"""The fraction that is done, in thousandths; -1 if it is unknown."""
+Point: TypeAlias = tuple[int, int]
+"""`[x, y]` of a chart, in thousandths of its width and height; 0 is the bottom."""
+
+
+class Metric(TypedDict):
+    """The main metric of a job."""
+
+    name: str
+    value: str
+    """The last value; empty if there is none that can be drawn."""
+    lines: list[list[Point]]
+    """The mean of the ranks over the run; a new line begins after values that are not finite."""
+
+
+class JobRow(TypedDict):
+    """A job."""
+
+    id: str
+    title: str
+    status: StatusName
+    live: bool
+    """Whether it may still run."""
+    done: Done
+    summary: str
+    """How it is getting on, in a line: `4 ranks · 57% · 2:10 left`."""
+    details: str
+    """When it began, and on which hardware."""
+    note: str
+    """Why it failed, stalled, or cannot be read; empty if there is nothing to say."""
+    stopping: int
+    """How often it was asked to stop. The second request kills its ranks."""
+    metrics: list[Metric]
+    """The main metric; empty if nothing was reported."""
+    devices: dict[str, str]
+    """The ranks on each device while the job runs, by the ID of the device: `train(): ranks 0, 2`."""
+    code: str
+    """The code of a cell that shows the job; empty if the job can't be read."""
+    checkpoints: str
+    """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
+    resumable: bool
+    """Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it."""
+
+
+class JobListing(TypedDict):
+    """The user's last jobs."""
+
+    jobs: list[JobRow]
+    """The newest first."""
+    problem: str
+    """Why the jobs cannot be listed; empty if they can."""
+
+
+class Run(TypedDict):
+    """A metric of one job, over the run."""
+
+    id: str
+    label: str
+    """What the job is called, and when it began."""
+    by_step: bool
+    """Whether `x` are steps; otherwise, the reports of each rank are counted."""
+    x: list[float]
+    """The steps, thinned; the middle one of those that share a point."""
+    mean: list[float | None]
+    """The mean of the ranks at each step; `None` if no value is finite."""
+    problem: str
+    """Why the values are missing; empty if they aren't."""
+
+
+class Comparison(TypedDict):
+    """A metric of several jobs."""
+
+    metric: str
+    names: list[str]
+    """All metrics that any of the jobs has reported."""
+    runs: list[Run]
+    """In the order in which they were asked for."""
+    complete: bool
+    """Whether everything was read; otherwise, the next request has more."""
+
+
+Moment: TypeAlias = tuple[int, int]
+"""`[x, y]` of a chart, in thousandths of its width, the last five minutes, and of its height; 0 is the bottom."""
+
+
+class Gauge(TypedDict):
+    """Something that is measured again and again."""
+
+    name: str
+    value: str
+    """The last value, and the most that is possible."""
+    lines: list[list[Moment]]
+    """The last five minutes; a new line begins after a pause."""
+
+
+class Device(TypedDict):
+    """A GPU, or the machine itself."""
+
+    id: str
+    """As in `JobRow.devices`: the UUID of a GPU, or `cpu` for the machine."""
+    title: str
+    gauges: list[Gauge]
+    warning: str
+    """What is wrong with it; empty if nothing is."""
+
+
+class DeviceListing(TypedDict):
+    """The devices of the machine that the Jupyter server runs on."""
+
+    devices: list[Device]
+    """The machine, then its GPUs in the driver's order."""
+    problem: str
+    """Why GPUs can't be read; empty if they can, and without GPUs."""
+
+
+class PanelAnswer(TypedDict):
+    """The answer to a chart that is enlarged, or to a log that is open."""
+
+    id: str
+    content: str
+    """JSON; see `panel_model.py`."""
+    bytes: str
+    """What follows it, in base64."""
+
+
+class PanelNews(TypedDict):
+    """What every update of a panel in a tab has."""
+
+    seq: int
+    """The number of this update, or that of the last one if the state is the same."""
+    replies: list[PanelAnswer]
+    results: list[str]
+    """The flame graphs and profiles that were asked for and are ready, as HTML."""
+    pause: int
+    """Milliseconds until the page asks again; -1 if nothing changes from now on, unless the page has a request."""
+
+
+class PanelUpdate(PanelNews, total=False):
+    """What is new since the last update."""
+
+    state: State
+    """The whole state, if the page needs it."""
+    patch: dict[str, Any]
+    """Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any."""
+    reading: bool
+    """Whether the journal is still being read, so that there is no state yet."""

@@ -1,0 +1,296 @@
+"""The screens between the output of ranks and the front end: one bounds it, one records it, one survives its errors.
+
+Bounds: of the lines that the ranks of a job leave in a notebook, the first ones and the last ones are shown.
+
+    lines ─▶ the first of them, as the front end's streams
+          ─▶ from then on, a page: one output that is redrawn with the last lines, and says how many are left out
+
+Something displayed between lines ends a page, so that lines stay where they belong; the next line begins another.
+A terminal can't redraw what has scrolled, and stores nothing, so there all lines are shown.
+
+The record: a page that was reloaded no longer knows to which cell a running cell's output belongs. At the end, the
+panel's script adds what is missing to the notebook. The job's log has the lines too, but neither the displays between
+them nor which lines of several ranks were shown once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from notebook_accel.launch.job import output_log
+from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
+from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show.displays import Screen
+
+MOST_CHARACTERS = 500_000
+"""The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
+
+
+def record(job: Job) -> RecordedScreen:
+    """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
+    rest = output_log.where_all_are(job.id)
+    screen = RecordedScreen(GuardedScreen(front_end.current, job.title, rest), rest)
+    job.runner.outputs = lambda: screen.outputs
+    job.runner.forget_outputs = screen.forget
+    return screen
+
+
+class RecordedScreen:
+    """Shows the output of ranks on another screen, and records it if displays can be updated there, as in a notebook.
+
+    Args:
+        screen: The other one.
+        rest: Where the output is that is too much to be recorded: the end of a sentence.
+    """
+
+    def __init__(self, screen: Screen, rest: str) -> None:
+        self._screen = screen
+        self._rest = rest
+        self._outputs: list[dict[str, Any]] = []
+        self._by_id: dict[str, dict[str, Any]] = {}
+        self._left = MOST_CHARACTERS
+        self._left_out = 0
+        self._is_recording = screen.updates_displays
+
+    @property
+    def updates_displays(self) -> bool:
+        return self._screen.updates_displays
+
+    @property
+    def outputs(self) -> list[dict[str, Any]]:
+        """The outputs in the notebook format. Those whose `updated` is true may have shown something else before."""
+        found = [{**each, "text": "".join(each["text"])} if "text" in each else each for each in self._outputs]
+        if self._left_out:
+            text = f"… further output is not here: {self._rest}\n"
+            found.append({"output_type": "stream", "name": "stdout", "text": text})
+        return found
+
+    def forget(self) -> None:
+        """Frees the record, and records nothing further."""
+        self._outputs, self._by_id = [], {}
+        self._left = self._left_out = 0
+        self._is_recording = False
+
+    def write(self, stream: str, text: str) -> None:
+        """Shows whole lines, each with its newline."""
+        self._screen.write(stream, text)
+        if not (self._is_recording and self._fits(len(text))):
+            return
+        last = self._outputs[-1] if self._outputs else {}
+        if last.get("name") == stream:
+            last["text"].append(text)
+        else:
+            self._outputs.append({"output_type": "stream", "name": stream, "text": [text]})
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        """Shows rich output."""
+        self._screen.display(data, metadata, display_id, update=update)
+        shown = self._by_id.get(display_id)
+        if not self._is_recording or (update and shown is None):
+            return  # the notebook itself has displayed it, or it is too large
+        before = 0 if shown is None else _size(shown["data"])
+        if not self._fits(_size(data) - before):
+            return
+        if shown is None:
+            shown = self._by_id[display_id] = {"output_type": "display_data"}
+            self._outputs.append(shown)
+        shown.update(data=dict(data), metadata=dict(metadata), updated=update)
+
+    def _fits(self, size: int) -> bool:
+        if size > self._left:
+            self._left_out += 1
+            self._left = 0  # what follows would stand below something that is missing
+            return False
+        self._left -= size
+        return True
+
+
+def _size(data: Mapping[str, Any]) -> int:
+    return sum(len(str(part)) for part in data.values())
+
+
+class GuardedScreen:
+    """Shows the output of ranks on another screen; if that raises, a notice says so once.
+
+    Each later output tries again, since the stream that failed may be replaced by another one.
+
+    Args:
+        screen: The other one.
+        title: The name of the job.
+        rest: Where all lines are: the end of a sentence.
+    """
+
+    def __init__(self, screen: Screen, title: str, rest: str) -> None:
+        self._screen = screen
+        self._title = title
+        self._rest = rest
+        self._has_failed = False
+
+    @property
+    def updates_displays(self) -> bool:
+        return self._screen.updates_displays
+
+    def write(self, stream: str, text: str) -> None:
+        """Shows whole lines, each with its newline."""
+        self._show(partial(self._screen.write, stream, text), f"sys.{stream}")
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        """Shows rich output."""
+        self._show(partial(self._screen.display, data, metadata, display_id, update=update), "the notebook")
+
+    def _show(self, show: Callable[[], None], where: str) -> None:
+        try:
+            show()
+        except BrokenPipeError:
+            raise  # no process reads what this one prints, as after `| head`: it ends, as any other does
+        except Exception as error:
+            if not self._has_failed:
+                self._has_failed = True
+                front_end.current.notice(
+                    f"output of {self._title} can't be shown, because {where} doesn't take it "
+                    f"({type(error).__name__}: {error}). The job is not affected; {self._rest}"
+                )
+
+
+_MOST_LIVE_LINES = 100
+"""The number of lines of a page that is redrawn while lines come: enough to follow them."""
+_INTERVAL = 0.3
+"""Seconds between two drawings of a page."""
+
+
+@dataclass(eq=False)
+class _Page:
+    """An output with lines, of which the oldest are dropped."""
+
+    id: str
+    lines: deque[str] = field(default_factory=deque)
+    drawn: str | None = None
+    """The text that it shows; `None` before the first."""
+
+
+class BoundedScreen:
+    """Shows the output of ranks on another screen, within bounds.
+
+    Args:
+        screen: The other one.
+        rest: The end of a sentence that says where all lines are; empty if there is no bound.
+    """
+
+    def __init__(self, screen: Screen, rest: str = "") -> None:
+        self._screen = screen
+        self._rest = rest
+        self._lines_left, self._characters_left = MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK
+        """What may still be written to streams."""
+        self._pages: deque[_Page] = deque()
+        self._is_open = False
+        """Whether the last page takes further lines."""
+        self._prefix = os.urandom(6).hex()
+        self._count = 0
+        self._size = 0
+        """Lines of all pages."""
+        self._characters = 0
+        self._dropped = 0
+        """Lines that no page has any longer."""
+        self._due = 0.0
+
+    @property
+    def updates_displays(self) -> bool:
+        return self._screen.updates_displays
+
+    def write(self, stream: str, text: str) -> None:
+        """Shows whole lines, each with its newline."""
+        if not (self._rest and self._screen.updates_displays):
+            self._screen.write(stream, text)
+            return
+        first, rest = self._split(text)
+        if first:
+            self._screen.write(stream, first)
+        if rest:
+            self._add(rest)
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None:
+        """Shows rich output, below the lines so far."""
+        if self._is_open and not update:
+            self._draw(self._pages[-1], is_last=True)
+            self._is_open = False
+        self._screen.display(data, metadata, display_id, update=update)
+
+    def refresh(self, now: float, *, is_last: bool = False) -> None:
+        """Draws what has changed, if that is due.
+
+        Args:
+            now: The time, on the monotonic clock.
+            is_last: Whether to draw all lines of all pages now, because nothing may come for long.
+        """
+        if is_last:
+            for page in self._pages:
+                self._draw(page, is_last=True)
+        elif self._is_open and now >= self._due:
+            self._draw(self._pages[-1])
+            if not self._pages[0].lines:
+                self._draw(self._pages[0])
+            self._due = time.monotonic() + _INTERVAL
+
+    def _split(self, text: str) -> tuple[str, list[str]]:
+        """What goes to a stream, and the other lines."""
+        if self._pages or self._lines_left <= 0 or self._characters_left <= 0:
+            return "", text.split("\n")[:-1]
+        count = text.count("\n")
+        if count <= self._lines_left and len(text) <= self._characters_left:
+            self._lines_left -= count
+            self._characters_left -= len(text)
+            return text, []
+        first, lines = [], deque(text.split("\n")[:-1])
+        while lines and self._lines_left > 0 and len(lines[0]) < self._characters_left:
+            line = lines.popleft()
+            self._lines_left -= 1
+            self._characters_left -= len(line) + 1
+            first.append(f"{line}\n")
+        self._lines_left = 0
+        return "".join(first), list(lines)
+
+    def _add(self, lines: list[str]) -> None:
+        if not self._is_open:
+            self._count += 1
+            self._pages.append(_Page(f"{self._prefix}-lines-{self._count}"))
+            self._is_open = True
+        self._pages[-1].lines.extend(lines)
+        self._size += len(lines)
+        self._characters += sum(map(len, lines))
+        while self._size > MOST_LINES_IN_NOTEBOOK or (
+            self._characters > MOST_CHARACTERS_IN_NOTEBOOK and self._size > 1
+        ):
+            self._drop()
+
+    def _drop(self) -> None:
+        """Drops the oldest line. The first page stays, since it says how many are left out."""
+        page = next(page for page in self._pages if page.lines)
+        self._characters -= len(page.lines.popleft())
+        self._size -= 1
+        self._dropped += 1
+        if not page.lines and page is not self._pages[0]:
+            self._draw(page, is_last=True)
+            self._pages.remove(page)
+
+    def _draw(self, page: _Page, *, is_last: bool = False) -> None:
+        shown = list(page.lines) if is_last else list(page.lines)[-_MOST_LIVE_LINES:]
+        left_out = self._dropped + (len(page.lines) - len(shown))
+        if left_out and page is self._pages[0]:
+            shown.insert(0, output_log.left_out(left_out, self._rest))
+        text = "\n".join(shown)
+        if text != page.drawn:
+            self._screen.display({"text/plain": text}, {}, page.id, update=page.drawn is not None)
+            page.drawn = text

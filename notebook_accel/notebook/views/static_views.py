@@ -1,0 +1,73 @@
+"""The views `html` and `text`: one output without scripts, redrawn in place; the last one stays in the notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from notebook_accel.launch.job.describe import describe
+from notebook_accel.launch.job.job import Job
+from notebook_accel.notebook.views import html_page
+from notebook_accel.panel.pacing import Pacer, UrgentChanges
+
+Bundle = Mapping[str, str]
+"""Text by MIME type, such as `text/html`."""
+
+
+class Display:
+    """A view that redraws its whole bundle whenever it has changed."""
+
+    is_seen = True
+
+    def __init__(self, job: Job, draw: Callable[[Job], Bundle], interval: float) -> None:
+        from IPython.display import display
+
+        self._job = job
+        self._draw = draw
+        self._pacer = Pacer(interval)
+        self._urgent = UrgentChanges(job)
+        with self._pacer:
+            self._drawn = draw(job)
+            self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+
+    def refresh(self) -> None:
+        if self._pacer.is_due() or self._urgent.any:
+            self._urgent.mark_shown()
+            with self._pacer:
+                self.finish()
+
+    def finish(self) -> None:
+        bundle = self._draw(self._job)
+        if bundle != self._drawn:
+            self._drawn = bundle
+            self._handle.update(dict(bundle), raw=True)
+
+
+_HTML_INTERVAL = 0.33
+
+
+class HtmlView(Display):
+    """Draws into one output above the ranks' output, and updates it three times a second."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, draw_html, _HTML_INTERVAL)
+
+
+def draw_html(job: Job, *, fallback: bool = False) -> Bundle:
+    """The current output for a job as HTML, and as text for front ends that show no HTML; see `html_page.draw`."""
+    # Drawing metrics twice would double the cost, and hardly anyone sees the text while a job runs.
+    return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}
+
+
+_TEXT_INTERVAL = 0.5
+
+
+class TextView(Display):
+    """Draws into one output above the ranks' output, and updates it."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job, draw_text, _TEXT_INTERVAL)
+
+
+def draw_text(job: Job) -> Bundle:
+    """The current output for a job."""
+    return {"text/plain": describe(job)}
