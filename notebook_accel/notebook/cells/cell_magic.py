@@ -98,7 +98,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
         number=code.number,
     )
     read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
-    packed, sent = ranks.transfer.pack((worker.run_cell, (tuple(cell),), {}), read, members)
+    packed, sent = ranks.variables.before((worker.run_cell, (tuple(cell),), {}), read, members)
     run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
     if arguments.block:
         with catch_sigint(run.requests):
@@ -174,9 +174,13 @@ class _CellRun:
         finally:
             self._ranks.running = None
             self._ranks.cells += 1
-            self._mark_sent()
-            for rank, reply in zip(self._members, replies, strict=False):  # without replies if the cell has failed
-                self._ranks.variables.bind(reply.bound, rank)
+            self._ranks.variables.after(
+                {
+                    rank: reply.bound for rank, reply in zip(self._members, replies, strict=False)
+                },  # none if it has failed
+                self._sent,
+                [rank for rank in self._members if _has_loaded(self.job.ranks[rank])],
+            )
             view.finish()
             self._packed.close()
         show(self._members, replies, self._ranks.plan.label)
@@ -188,11 +192,6 @@ class _CellRun:
         values = [reply.value for reply in replies]
         self._session.namespace[self._name] = values
         return values
-
-    def _mark_sent(self) -> None:
-        for rank in self._members:
-            if _has_loaded(self.job.ranks[rank]):
-                self._ranks.variables.mark_sent(self._sent, rank)
 
 
 def _has_loaded(state: RankState) -> bool:

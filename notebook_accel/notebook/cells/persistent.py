@@ -32,7 +32,7 @@ from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells import notices
 from notebook_accel.notebook.cells.notices import listed
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.cells.variable_sync import Variables, VariableTransfer
+from notebook_accel.notebook.cells.variable_sync import VariableSync, pack_call
 
 _KEPT_LINES = 1000
 """How many of a rank's last lines `%accelerate logs` can show."""
@@ -54,10 +54,11 @@ class PersistentRanks:
 
     Args:
         config: The settings to start them with.
-        variables: Called with the number of ranks; returns the record of the notebook's variables that they have.
+        namespace: The notebook's variables.
+        is_hidden: Whether a variable was defined by IPython rather than by the user.
     """
 
-    def __init__(self, config: LaunchConfig, variables: Callable[[int], Variables]) -> None:
+    def __init__(self, config: LaunchConfig, namespace: dict[str, Any], is_hidden: Callable[[str, Any], bool]) -> None:
         environ = {**os.environ, **config.env}
         found = hardware.detect(environ)
         engine = plan.engine_for(config, found)
@@ -75,7 +76,6 @@ class PersistentRanks:
             )
         if self.plan.notice:
             front_end.current.write("stdout", f"{self.plan.notice}\n")  # it warns of nothing
-        self.variables = variables(self.plan.size)
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None
         """The job of the cell that is running; `None` if there is none."""
@@ -89,7 +89,7 @@ class PersistentRanks:
         self._may_be_broken = False
         """The last cell failed or was interrupted, so ranks may be at different collectives of their process group."""
         state = notebook_state.capture()
-        self.transfer = VariableTransfer(self.variables, self.members, self._call_and_wait, state)
+        self.variables = VariableSync(namespace, is_hidden, self.members, self._call_and_wait, state)
         rendezvous = open_rendezvous(config, 0)
         spec = RanksSpec(
             environments=environment.of_ranks(self.plan, rendezvous, environ),
@@ -144,7 +144,7 @@ class PersistentRanks:
             RankError: One of them failed.
             KeyboardInterrupt: It was interrupted.
         """
-        packed, _ = self.variables.pack((function, args, {}), {}, (), state)
+        packed = pack_call((function, args, {}), state)
         return self._call_and_wait(packed, self.members if members is None else members, function.__name__)
 
     def _call_and_wait(self, packed: Payload, members: Sequence[int], name: str) -> list[Any]:
@@ -242,7 +242,7 @@ class PersistentRanks:
     def own_names(self, ranks: Collection[int] | None = None) -> str:
         """The first of the variables that these ranks have bound, by default all; empty if there are none."""
         ranks = self.members if ranks is None else ranks
-        names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.known[rank].own())))
+        names = list(dict.fromkeys(name for rank in ranks for name in reversed(self.variables.own(rank))))
         return listed(names)
 
     def call_free_rank(self, function: Callable[..., Any], *args: Any, members: Iterable[int], seconds: float) -> Any:
@@ -258,7 +258,7 @@ class PersistentRanks:
             rank = next((each for each in members if each not in self.dead and each not in self._ranks.busy), None)
             if rank is None:
                 return None
-            packed, _ = self.variables.pack((function, args, {}), {}, ())
+            packed = pack_call((function, args, {}))
             with contextlib.closing(packed), catch_sigint(StopRequests()):  # no interrupt is raised within
                 value = self._ranks.call_idle(rank, packed, seconds)
         except LaunchError as error:
@@ -297,8 +297,7 @@ class PersistentRanks:
     def _repair_group(self) -> None:
         """Moves the ranks to a new process group if the old one is unusable, and makes the replicas of models equal."""
         found = self.call_on_ranks(worker.health)
-        for rank, health in enumerate(found):
-            self.variables.bind(health.bound, rank)
+        self.variables.after({rank: health.bound for rank, health in enumerate(found)})
         if any(health.severed for health in found) or len({health.operations for health in found}) > 1:
             self._generation += 1
             self.call_on_ranks(worker.renew, self._generation)

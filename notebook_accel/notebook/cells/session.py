@@ -18,7 +18,6 @@ from notebook_accel.notebook.cells.notices import describe_replaced, differences
 from notebook_accel.notebook.cells.on_rank import kept_names
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.notebook.cells.persistent import PersistentRanks
-from notebook_accel.notebook.cells.variable_sync import Variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -73,7 +72,7 @@ class Session:
             self.stop()
         if self.ranks is None:
             wanted = size or self._requested_size
-            self.ranks = PersistentRanks(_settings(wanted), self._variables)
+            self.ranks = self._start(wanted)
             self._requested_size = wanted  # only now, so that a number that can't be started is not tried again
         return self.ranks
 
@@ -101,8 +100,8 @@ class Session:
     def _hand_over(self, old: PersistentRanks, size: int | None) -> PersistentRanks:
         """Starts new ranks with the variables of rank 0, and then ends the old ones. If that fails, these are kept."""
         old.ensure_ready([0])
-        packed = Packed(*old.call_on_ranks(kept_names.pack, old.variables.known[0].own(), members=[0])[0])
-        new = PersistentRanks(_settings(size), self._variables)
+        packed = Packed(*old.call_on_ranks(kept_names.pack, old.variables.own(0), members=[0])[0])
+        new = self._start(size)
         try:
             names = new.call_on_ranks(kept_names.unpack, *packed.parts)[0]
         except BaseException as error:
@@ -112,8 +111,7 @@ class Session:
                     f"the new ranks can't load the variables, so the old ranks are kept: {error}"
                 ) from error
             raise
-        for rank in new.members:
-            new.variables.bind(names, rank)
+        new.variables.after(dict.fromkeys(new.members, names))
         front_end.current.notice(describe_replaced(new.size, old.size, packed))
         self.ranks, self._requested_size = new, size
         old.stop()
@@ -166,8 +164,8 @@ class Session:
                 "`%accelerate interrupt`"
             )
 
-    def _variables(self, size: int) -> Variables:
-        return Variables(self.namespace, self._is_hidden, size)
+    def _start(self, size: int | None) -> PersistentRanks:
+        return PersistentRanks(_settings(size), self.namespace, self._is_hidden)
 
     def _is_hidden(self, name: str, value: Any) -> bool:
         """Whether a name was defined by IPython rather than by the user."""
@@ -177,10 +175,9 @@ class Session:
     def _after_cell(self, result: Any) -> None:
         ran_on_ranks, self.ran_on_ranks = self.ran_on_ranks, False
         if self.ranks is not None:
-            self.ranks.variables.forget()
             source = result.info.raw_cell or ""
-            if not (ran_on_ranks or source.lstrip().startswith(("%%accelerate", "%%rank"))):
-                self.ranks.variables.touch(source)
+            on_ranks = ran_on_ranks or source.lstrip().startswith(("%%accelerate", "%%rank"))
+            self.ranks.variables.kernel_ran("" if on_ranks else source)
 
 
 def current(shell: InteractiveShell) -> Session:

@@ -40,7 +40,7 @@ def _variables_there(context: click.Context, param: click.Parameter, start: str)
     """Variables that the ranks have bound."""
     del param
     found = sessions.current(context.obj).ranks
-    own = {} if found is None else dict.fromkeys(name for known in found.variables.known for name in known.own())
+    own = {} if found is None else dict.fromkeys(name for rank in found.members for name in found.variables.own(rank))
     return _others(context, own, start)
 
 
@@ -108,7 +108,7 @@ def push(shell: InteractiveShell, names: tuple[str, ...]) -> None:
         raise ConfigurationError(f"%accelerate push: the notebook has no variable {', '.join(missing)}")
     found = session.ready()
     found.ensure_ready(found.members)
-    found.transfer.push(dict.fromkeys(names, "%accelerate push"))
+    found.variables.push(dict.fromkeys(names, "%accelerate push"))
 
 
 @click.command("pull", cls=MagicCommand)
@@ -117,19 +117,10 @@ def push(shell: InteractiveShell, names: tuple[str, ...]) -> None:
 @click.pass_obj
 def pull(shell: InteractiveShell, names: tuple[str, ...], ranks: str | None) -> None:
     """Copies variables from the ranks to the notebook."""
-    session = sessions.current(shell)
-    found = session.running()
+    found = sessions.current(shell).running()
     members = [0] if ranks is None else parse_ranks("--ranks", ranks, found.size)
     found.ensure_ready(members)
-    values = found.call_on_ranks(worker.pull, list(names), members=members)
-    for name in names:
-        for rank, sent in zip(members, values, strict=True):
-            if name not in sent:
-                raise ConfigurationError(f"%accelerate pull: rank {rank} has no variable {name}")
-    for name in names:
-        pulled = [sent[name] for sent in values]
-        session.namespace[name] = pulled[0] if len(members) == 1 else pulled
-        found.variables.pulled(name)
+    found.variables.pull(names, members)
 
 
 @click.command("stacks", cls=MagicCommand)
