@@ -50,25 +50,31 @@ class Pacer:
         self._due = time.monotonic() + max(self._interval, elapsed / self._share, pause)
 
 
-class UrgentChanges:
-    """Requests for input, and the first failure in each attempt of a job. The failures that it causes can wait."""
+class JobPacer(Pacer):
+    """Paces the drawing of a job, which is also due when something urgent has happened that was not drawn yet.
 
-    def __init__(self, job: Job) -> None:
+    Urgent are requests for input, and the first failure in each attempt. The failures that it causes can wait.
+    """
+
+    def __init__(self, job: Job, interval: float, share: float = SHARE, rate: float = float("inf")) -> None:
+        super().__init__(interval, share, rate)
         self._job = job
         self._has_failed = False
-        self.any = False
-        """Whether there is a change that has not been shown yet."""
+        self._is_urgent = False
         job.listen(self._on_event)
 
-    def mark_shown(self) -> None:
-        """Records that they are shown."""
-        self.any = False
+    def is_due(self) -> bool:
+        return self._is_urgent or super().is_due()
+
+    def __enter__(self) -> None:
+        self._is_urgent = False
+        super().__enter__()
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         if isinstance(event, (Failed, Exited)):
             if not self._has_failed and rank is not None and self._job.ranks[rank].phase is Phase.FAILED:
-                self._has_failed = self.any = True
+                self._has_failed = self._is_urgent = True
         elif isinstance(event, InputRequested):
-            self.any = True
+            self._is_urgent = True
         elif isinstance(event, AttemptStarted):
-            self._has_failed = self.any = False
+            self._has_failed = self._is_urgent = False

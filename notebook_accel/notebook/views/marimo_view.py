@@ -9,7 +9,7 @@ import marimo
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.panel import Panel
-from notebook_accel.panel.pacing import Pacer, UrgentChanges
+from notebook_accel.panel.pacing import JobPacer, Pacer
 from notebook_accel.panel.panel_state import StateMaker
 
 _INTERVAL = 0.1
@@ -27,16 +27,14 @@ class MarimoView:
         self._job = job
         self._maker = StateMaker(job)
         self._finished = False
-        self._urgent = UrgentChanges(job)
-        self._pacer = Pacer(_INTERVAL, _SHARE)
+        self._pacer = JobPacer(job, _INTERVAL, _SHARE)
         self._whole_pacer = Pacer(_WHOLE_SECONDS)
         self._panel = Panel(self._maker.whole(), self._stop, lambda: None, on_request=self._request)
         marimo.output.append(self._panel)
 
     def refresh(self) -> None:
         self._maker.update_metrics()
-        if self._pacer.is_due() or self._panel.keyframe_requested or self._urgent.any:
-            self._urgent.mark_shown()
+        if self._pacer.is_due() or self._panel.keyframe_requested:
             with self._pacer:
                 self._update()
         if reply := self._maker.reply():

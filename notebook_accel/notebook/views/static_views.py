@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import html_page
-from notebook_accel.panel.pacing import Pacer, UrgentChanges
+from notebook_accel.panel.pacing import JobPacer
 
 Bundle = Mapping[str, str]
 """Text by MIME type, such as `text/html`."""
+_HTML_INTERVAL = 0.33
+_TEXT_INTERVAL = 0.5
 
 
 class Display:
@@ -23,15 +25,13 @@ class Display:
 
         self._job = job
         self._draw = draw
-        self._pacer = Pacer(interval)
-        self._urgent = UrgentChanges(job)
+        self._pacer = JobPacer(job, interval)
         with self._pacer:
             self._drawn = draw(job)
             self._handle = display(dict(self._drawn), raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
     def refresh(self) -> None:
-        if self._pacer.is_due() or self._urgent.any:
-            self._urgent.mark_shown()
+        if self._pacer.is_due():
             with self._pacer:
                 self.finish()
 
@@ -40,9 +40,6 @@ class Display:
         if bundle != self._drawn:
             self._drawn = bundle
             self._handle.update(dict(bundle), raw=True)
-
-
-_HTML_INTERVAL = 0.33
 
 
 class HtmlView(Display):
@@ -56,9 +53,6 @@ def draw_html(job: Job, *, fallback: bool = False) -> Bundle:
     """The current output for a job as HTML, and as text for front ends that show no HTML; see `html_page.draw`."""
     # Drawing metrics twice would double the cost, and hardly anyone sees the text while a job runs.
     return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}
-
-
-_TEXT_INTERVAL = 0.5
 
 
 class TextView(Display):

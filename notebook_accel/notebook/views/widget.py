@@ -9,7 +9,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import reload, static_views, widget_support
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.reload import PageWatch
-from notebook_accel.panel.pacing import Pacer, UrgentChanges
+from notebook_accel.panel.pacing import JobPacer, Pacer
 from notebook_accel.panel.panel_state import StateMaker
 
 _INTERVAL = 0.1
@@ -34,8 +34,7 @@ class WidgetView:
         self._job = job
         self._outputs, job.runner.outputs = job.runner.outputs, tuple
         self._maker = StateMaker(job)
-        self._urgent = UrgentChanges(job)
-        self._pacer = Pacer(_INTERVAL, _SHARE, _RATE)
+        self._pacer = JobPacer(job, _INTERVAL, _SHARE, _RATE)
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
@@ -58,8 +57,7 @@ class WidgetView:
             self._open_again()
         if self._watch.is_gone:
             return  # Jupyter's server would store what is sent until a page reads it
-        if self._pacer.is_due() or self._panel.keyframe_requested or self._urgent.any:
-            self._urgent.mark_shown()
+        if self._pacer.is_due() or self._panel.keyframe_requested:
             with self._pacer:
                 self._send()
         if reply := self._maker.reply():
