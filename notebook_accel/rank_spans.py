@@ -16,6 +16,11 @@ def spans(ranks: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
+def counted(count: int) -> str:
+    """`1 rank`, `4 ranks`."""
+    return f"{count} rank{'' if count == 1 else 's'}"
+
+
 def named(ranks: Collection[int]) -> str:
     """`rank 5` for 5, and `ranks 0-2,5` for 0, 1, 2 and 5."""
     return f"rank{'s' if len(ranks) > 1 else ''} {spans(ranks)}"

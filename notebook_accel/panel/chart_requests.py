@@ -22,13 +22,14 @@ from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Bins, Drawing, merged
 from notebook_accel.launch.job.report_log import Entry, ReportLog
-from notebook_accel.launch.job.text import title
+from notebook_accel.launch.job.text import date
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import summarize
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import ChartReply, ChartTable, EarlierJob, EarlierReply
+from notebook_accel.rank_spans import counted
 
 COMMANDS = ("chart", "earlier")
 """The messages of a browser that are answered here."""
@@ -48,6 +49,9 @@ _SHORTEST_PAUSE, _AFTER_PROBLEM = 1.0, 60_000
 _MOST_SERIES = 24
 _COLUMNS = 5
 _WHOLE = (-math.inf, math.inf)
+MARKS = {"nan": 0, "inf": 1, "-inf": -1}
+"""The kinds of marks, as the browser knows them."""
+_MOST_EARLIER = 40
 
 
 @dataclass(frozen=True)
@@ -211,10 +215,6 @@ class ChartDetails:
         return progress.metric(self._job, name, bins)
 
 
-MARKS = {"nan": 0, "inf": 1, "-inf": -1}
-"""The kinds of marks, as the browser knows them."""
-
-
 @dataclass(frozen=True)
 class Table:
     """What a chart shows of one metric."""
@@ -285,9 +285,6 @@ def table_of_series(series: MetricSeries, end: float, wanted: tuple[float, float
     return Table(series.by_step, (low, high), merged(by_rank.values()), by_rank)
 
 
-_MOST_EARLIER = 40
-
-
 def earlier_jobs(job: Job) -> list[EarlierJob]:
     """The other jobs of this user that have reported metrics: those of the same function first, newest first."""
     found: list[tuple[bool, EarlierJob]] = []
@@ -300,9 +297,7 @@ def earlier_jobs(job: Job) -> list[EarlierJob]:
             summary = summarize(record)
         except JobLostError:
             continue  # written by another version of this package, or just removed
-        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.started))
-        ranks = f"{summary.ranks} rank{'s' if summary.ranks > 1 else ''}"
-        label = f"{title(summary.name)}, {began}, {ranks}, {summary.status.value}"
+        label = f"{summary.title}, {date(summary.started)}, {counted(summary.ranks)}, {summary.status.value}"
         found.append((summary.name != job.name, {"id": summary.id, "label": label}))
     return [each for _, each in sorted(found, key=lambda pair: pair[0])]
 

@@ -80,6 +80,14 @@ def metric(job: Job, name: str) -> Metric:
     }
 
 
+def extent(values: Iterable[float]) -> tuple[float, float]:
+    """The lowest value and the range of the values; equal values are placed in the middle."""
+    found = list(values)
+    low, high = min(found, default=0.0), max(found, default=0.0)
+    width = abs(low) or 1.0
+    return (low, high - low) if low < high else (low - width / 2, width)
+
+
 class _Rounding:
     """Rounds values to a small part of their range, which is all that a small chart can show."""
 

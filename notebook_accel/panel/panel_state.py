@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel import events
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress, resources
+from notebook_accel.launch.job.headline import Headline, headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requests import RequestedStacks
-from notebook_accel.launch.job.text import clock, percent, rate, shortened, size, value
+from notebook_accel.launch.job.text import clock, date, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.panel import chart_requests, log_requests
@@ -40,6 +40,8 @@ _LONGEST_STACK, _ALL_STACKS = 4000, 40_000
 """The most characters of a rank's stack, and of all stacks together; longer ones are cut to their innermost frames."""
 _IN_FULL = 8
 """The number of ranks that one update covers in full."""
+_FACT_LIMIT = 600
+_NAME_LIMIT = 24
 
 
 class StateMaker:
@@ -207,25 +209,20 @@ class StateMaker:
 
 
 def _head(job: Job, found: Overview, note: str) -> Head:
-    count = len(job.ranks)
     live = not job.status.ended
-    has_progress = live and bool(found.fractions)
-    words = [percent(found.median) + (" at the median rank" if count > 1 else "")] if has_progress else []
-    if has_progress and count > 1:
-        words.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
-    parts = [f"on {count} rank{'s' if count > 1 else ''}", job.hardware, f"attempt {job.attempt + 1}"]
+    words = headline(job, found)
     return {
         "name": job.title,
-        "devices": " · ".join(part for part in parts[: 3 if job.attempt else 2] if part),
+        "devices": _joined(f"on {words.ranks}", job.hardware, words.attempt),
         "status": job.status.value,
         "paused": job.is_paused and live,
-        "elapsed": f"{clock(job.seconds)} elapsed",
+        "elapsed": f"{words.seconds} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.median if found.fractions else None),
         "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
-        "summary": " · ".join(words),
-        "about": about(job),
-        "tab": in_short(job, found),
+        "summary": _joined(words.median, words.slowest),
+        "about": _about(job),
+        "tab": _in_short(job, found, words),
         "note": _note(job),
         "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),
@@ -302,16 +299,12 @@ def _thousandths(fraction: float | None) -> int:
     return -1 if fraction is None else round(1000 * min(1.0, max(0.0, fraction)))
 
 
-_FACT_LIMIT = 600
-_NAME_LIMIT = 24
-
-
-def about(job: Job) -> dict[str, str]:
+def _about(job: Job) -> dict[str, str]:
     """What is known of the run, by name; without what is not known."""
     launched = job.launched
     found = {
         "Call": launched.call or job.name,
-        "Began": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.started)),
+        "Began": date(job.started, seconds=True),
         "Job": job.id,
         "Seed": "" if job.seed is None else str(job.seed),
         "Versions": launched.versions,
@@ -320,8 +313,8 @@ def about(job: Job) -> dict[str, str]:
     return {name: shortened(text, _FACT_LIMIT) for name, text in found.items() if text}
 
 
-def in_short(job: Job, found: Overview) -> str:
-    """`57% · loss 0.21`."""
+def _in_short(job: Job, found: Overview, words: Headline) -> str:
+    """`57% · loss 0.21`, for the title of the browser's tab."""
     parts = [percent(found.median)] if found.fractions else []
     name = progress.main_metric(progress.metric_names(job))
     values = [state.metrics[name] for state in job.ranks if name is not None and name in state.metrics]
@@ -330,4 +323,8 @@ def in_short(job: Job, found: Overview) -> str:
         parts.append(f"{shortened(str(name), _NAME_LIMIT)} {value(mean) if math.isfinite(mean) else mean}")
     if job.is_paused:
         parts.insert(0, "paused")
-    return " · ".join(parts) or progress.status(job)
+    return _joined(*parts) or words.status
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)

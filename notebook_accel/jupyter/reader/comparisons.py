@@ -10,7 +10,7 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.jupyter.model import Comparison, Run
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.run_metric import RunMetric
-from notebook_accel.launch.job.text import shortened
+from notebook_accel.launch.job.text import date, shortened
 from notebook_accel.launch.job.text import title as title_of
 
 MOST = 8
@@ -65,10 +65,9 @@ def _described(run: RunMetric, metric: str) -> Run:
     drawing = run.drawn()
     points = [] if drawing is None else drawing.points
     title = run.start.title or title_of(run.start.name)
-    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.start.at))
     return {
         "id": run.start.id,
-        "label": f"{shortened(title, _TEXT_LIMIT)}, {began}",
+        "label": f"{shortened(title, _TEXT_LIMIT)}, {date(run.start.at)}",
         "by_step": drawing is None or drawing.by_step,
         "x": [point.x for point in points],
         "mean": [None if math.isnan(point.mean) else point.mean for point in points],

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable
 
 from notebook_accel.jupyter.model import JobRow, Metric, Point
 from notebook_accel.launch.job import location, progress
+from notebook_accel.launch.job.headline import headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
-from notebook_accel.launch.job.text import clock, duration, percent, shortened, value
+from notebook_accel.launch.job.text import date, shortened, value
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.panel.panel_charts import extent
 from notebook_accel.rank_spans import named
 
 POINTS = 60
@@ -36,7 +37,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "live": not job.status.ended,
         "done": math.floor(1000 * found.median + 1e-6) if found.fractions else -1,
         "summary": _summary(job, found),
-        "details": " · ".join(part for part in (_began(job.started), job.hardware) if part),
+        "details": " · ".join(part for part in (date(job.started), job.hardware) if part),
         "note": shortened(_note(job), _TEXT_LIMIT),
         "stopping": job.stopping,
         "metrics": [] if metric is None else [_metric(metric)],
@@ -57,7 +58,7 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "live": live,
         "done": -1,
         "summary": "",
-        "details": _began(int(record.path.name.partition("-")[0], 16) / 1000),
+        "details": date(int(record.path.name.partition("-")[0], 16) / 1000),
         "note": shortened(f"This job can't be read: {reason}", _TEXT_LIMIT),
         "stopping": 0,
         "metrics": [],
@@ -89,19 +90,12 @@ def without_superseded(rows: Iterable[JobRow]) -> list[JobRow]:
 
 
 def _summary(job: Job, found: progress.Overview) -> str:
-    count = len(job.ranks)
-    parts = [f"{count} rank{'' if count == 1 else 's'}"]
+    words = headline(job, found)
     if job.status.ended:
-        return " · ".join([*parts, duration(job.seconds)])
-    if job.stalled is not None:
-        parts.append("stalled")
-    elif job.is_paused:
-        parts.append("paused")
-    if found.fractions:
-        parts.append(percent(found.median))
-    left = found.remaining
-    parts.append(f"{clock(job.seconds)} elapsed" if left is None else f"{clock(left)} left")
-    return " · ".join(parts)
+        return f"{words.ranks} · {words.seconds}"
+    waits = "stalled" if job.stalled is not None else words.status if job.is_paused else ""
+    parts = (words.ranks, waits, words.done, words.left or f"{words.seconds} elapsed")
+    return " · ".join(part for part in parts if part)
 
 
 def _note(job: Job) -> str:
@@ -124,14 +118,10 @@ def _devices(job: Job) -> dict[str, str]:
     return {device: f"{title}: {named(there)}" for device, there in ranks.items()}
 
 
-def _began(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
-
-
 def _metric(drawing: Drawing) -> Metric:
     points = [point for segment in drawing.segments for point in segment]
-    left, width = _extent(point.x for point in points)
-    bottom, height = _extent(point.mean for point in points)
+    left, width = extent(point.x for point in points)
+    bottom, height = extent(point.mean for point in points)
 
     def place(x: float, y: float) -> Point:
         return round(1000 * (x - left) / width), round(1000 * (y - bottom) / height)
@@ -143,11 +133,3 @@ def _metric(drawing: Drawing) -> Metric:
         "value": "" if last is None else value(last),
         "lines": lines,
     }
-
-
-def _extent(values: Iterable[float]) -> tuple[float, float]:
-    """The lowest value and the range of the values; equal values are placed in the middle."""
-    found = list(values)
-    low, high = min(found, default=0.0), max(found, default=0.0)
-    width = abs(low) or 1.0
-    return (low, high - low) if low < high else (low - width / 2, width)

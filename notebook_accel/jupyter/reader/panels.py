@@ -28,6 +28,12 @@ MOST = 32
 """The most panels that are open."""
 _CLOCK_EVERY = 64
 """Events between two looks at the clock."""
+INTERVAL, BUSY_INTERVAL, NO_MORE = 250, 40, -1
+"""Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
+SHARE = 0.03
+"""The part of a core that one panel may take."""
+_ANSWERING = 0.1
+"""Seconds for which one call may make answers."""
 
 
 class UnreadableJobError(JobLostError):
@@ -141,14 +147,6 @@ class _ShownJob:
         yield from self.followed.end_if_abandoned()
         if self.followed.has_ended and not had_ended:
             self.followed.job.settle()  # so that requests to its ranks are refused
-
-
-INTERVAL, BUSY_INTERVAL, NO_MORE = 250, 40, -1
-"""Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
-SHARE = 0.03
-"""The part of a core that one panel may take."""
-_ANSWERING = 0.1
-"""Seconds for which one call may make answers."""
 
 
 class BadMessageError(NotebookAccelError):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import controls, location, progress, resources
+from notebook_accel.launch.job import headline as headlines
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, duration, percent, size, value
+from notebook_accel.launch.job.text import blocks, percent, size, value
 from notebook_accel.rank_spans import named, spans
 
 if TYPE_CHECKING:
@@ -71,23 +72,13 @@ def heading(job: JobState, *, metrics: bool = True) -> list[str]:
 
 
 def headline(job: JobState) -> str:
-    """`train() on 4 ranks: running, 12 s, 57% (rank 2: 41%), 9 s left`."""
-    count = len(job.ranks)
-    head = f"{job.title} on {count} rank{'s' if count > 1 else ''}: {progress.status(job)}"
-    if job.attempt:
-        head += f", attempt {job.attempt + 1}"
-    if job.status.value != "starting":
-        head += f", {duration(job.seconds)}"
-    if job.status.ended:
-        return head + (f", {job.hardware}" if job.hardware and not progress.is_brief(job) else "")
-    found = progress.overview(job)
-    if found.fractions:
-        head += f", {percent(found.median)}"
-        if found.is_behind(found.slowest):
-            head += f" (rank {found.slowest}: {percent(found.fractions[found.slowest])})"
-    if found.remaining is not None:
-        head += f", {duration(found.remaining)} left"
-    return head
+    """`train() on 4 ranks: running, 12 s, 57% (slowest: rank 2, 41%), 9 s left`."""
+    words = headlines.headline(job)
+    seconds = "" if job.status.value == "starting" else words.seconds
+    done = f"{words.done} ({words.slowest})" if words.is_behind else words.done
+    hardware = job.hardware if job.status.ended and not progress.is_brief(job) else ""
+    parts = (words.status, words.attempt, seconds, done, words.left, hardware)
+    return f"{job.title} on {words.ranks}: {', '.join(part for part in parts if part)}"
 
 
 def memory(state: RankState) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
+import time
 from collections.abc import Iterator
 
 from notebook_accel.rank_spans import spans
@@ -30,6 +31,11 @@ def shortened(text: str, most: int) -> str:
 def duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `2:05`, `1:02:05`."""
     return f"{seconds:.1f} s" if seconds < 9.95 else clock(seconds)
+
+
+def date(at: float, *, seconds: bool = False) -> str:
+    """`2026-11-27 18:05` for a time since the epoch."""
+    return time.strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def clock(seconds: float) -> str:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import AttemptStarted, Exited, Failed, Hello, JobStarted, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.text import duration, title
+from notebook_accel.launch.job.text import date, duration, title
 from notebook_accel.launch.journal import reading
 from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.rank_spans import counted
 
 _PAUSED = f'"{Phase.PAUSED.value}"'.encode()
 _OF_PHASES = (JobStarted, AttemptStarted, Hello, PhaseChanged, Failed, Returned, Exited)
@@ -52,9 +53,8 @@ class JobSummary:
         return self.given_title or title(self.name)
 
     def __str__(self) -> str:
-        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
-        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
-        return "  ".join((self.id, began, f"{duration(self.seconds):>8}", f"{ranks:>9}", self.title, self.status_text))
+        began, ran, ranks = date(self.started, seconds=True), duration(self.seconds), counted(self.ranks)
+        return "  ".join((self.id, began, f"{ran:>8}", f"{ranks:>9}", self.title, self.status_text))
 
 
 def summarize(record: Record) -> JobSummary:

@@ -17,6 +17,24 @@ from typing import Any
 
 from notebook_accel.events import Shown
 
+_IMAGES = ("image/png", "image/jpeg", "image/gif")
+_TYPES = {"text/plain", "text/html", *_IMAGES}
+_MOST_OPEN = 8
+"""The number of parts that are open at first; the others show their headings."""
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+"""Elements without an end."""
+_FOREIGN = ("svg", "math")
+"""Elements in which a tag may close itself."""
+_REFUSED = {
+    *("script", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext", "template"),
+    *("html", "head", "body", "frameset"),
+}
+"""Elements of which a browser reads the content or the end by rules of their own, and scripts."""
+_LARGEST = 2**20
+"""Characters of a display that fits."""
+_ROW = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.5em 1.5em"
+_PART = "max-width: 100%; overflow-x: auto"
+
 
 @dataclass(frozen=True)
 class Content:
@@ -89,24 +107,6 @@ def joined(event: Shown) -> bytes:
     """What was displayed, as it came."""
     return b"".join(map(bytes, event.bundle))
 
-
-_IMAGES = ("image/png", "image/jpeg", "image/gif")
-_TYPES = {"text/plain", "text/html", *_IMAGES}
-_MOST_OPEN = 8
-"""The number of parts that are open at first; the others show their headings."""
-_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-"""Elements without an end."""
-_FOREIGN = ("svg", "math")
-"""Elements in which a tag may close itself."""
-_REFUSED = {
-    *("script", "textarea", "title", "xmp", "iframe", "noembed", "noframes", "noscript", "plaintext", "template"),
-    *("html", "head", "body", "frameset"),
-}
-"""Elements of which a browser reads the content or the end by rules of their own, and scripts."""
-_LARGEST = 2**20
-"""Characters of a display that fits."""
-_ROW = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0.5em 1.5em"
-_PART = "max-width: 100%; overflow-x: auto"
 
 Bundle = Mapping[str, Any]
 """A display: its data by MIME type."""

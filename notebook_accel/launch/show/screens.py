@@ -31,6 +31,10 @@ from notebook_accel.launch.show.displays import Screen
 
 MOST_CHARACTERS = 500_000
 """The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
+_MOST_LIVE_LINES = 100
+"""The number of lines of a page that is redrawn while lines come: enough to follow them."""
+_INTERVAL = 0.3
+"""Seconds between two drawings of a page."""
 
 
 def record(job: Job) -> RecordedScreen:
@@ -161,12 +165,6 @@ class GuardedScreen:
                     f"output of {self._title} can't be shown, because {where} doesn't take it "
                     f"({type(error).__name__}: {error}). The job is not affected; {self._rest}"
                 )
-
-
-_MOST_LIVE_LINES = 100
-"""The number of lines of a page that is redrawn while lines come: enough to follow them."""
-_INTERVAL = 0.3
-"""Seconds between two drawings of a page."""
 
 
 @dataclass(eq=False)

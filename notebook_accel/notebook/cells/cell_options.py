@@ -13,6 +13,19 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 
+_HELP = """Runs a cell on every rank of a persistent group.
+
+\b
+%%accelerate -n 2
+model = accelerator.prepare(Net())       the ranks keep their variables from cell to cell
+model(data).mean()                       data is sent once, if the notebook has it and the ranks don't
+
+The first such cell starts the ranks. Each has `rank`, `world_size` and `device`, and a process group, so that plain
+torch.distributed and Accelerator() work right away. The value of the last expression is shown for each rank, and
+equal values once. An interrupt or an error ends the cell on all ranks, but the ranks keep running, and keep their
+variables.
+"""
+
 
 @dataclass(frozen=True)
 class CellArguments:
@@ -27,20 +40,6 @@ class CellArguments:
     def members(self, ranks: PersistentRanks) -> Sequence[int]:
         """The ranks that run the cell."""
         return list(ranks.members) if self.ranks is None else parse_ranks("--ranks", self.ranks, ranks.size)
-
-
-_HELP = """Runs a cell on every rank of a persistent group.
-
-\b
-%%accelerate -n 2
-model = accelerator.prepare(Net())       the ranks keep their variables from cell to cell
-model(data).mean()                       data is sent once, if the notebook has it and the ranks don't
-
-The first such cell starts the ranks. Each has `rank`, `world_size` and `device`, and a process group, so that plain
-torch.distributed and Accelerator() work right away. The value of the last expression is shown for each rank, and
-equal values once. An interrupt or an error ends the cell on all ranks, but the ranks keep running, and keep their
-variables.
-"""
 
 
 class _CellMagic(MagicCommand):

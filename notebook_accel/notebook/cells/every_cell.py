@@ -28,6 +28,7 @@ from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_numbers import number_of_current
 from notebook_accel.notebook.ipython.here_cells import runs_here
+from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -35,6 +36,30 @@ if TYPE_CHECKING:
 
 _CALL = "__import__({module!r}, fromlist=['run']).run({key})"
 _mode: EveryCell | None = None
+OWN_CELL_MAGICS = ("accelerate", "here", "rank")
+"""Cell magics that say themselves where the cell runs."""
+_OWN = "accelerate"
+_KERNEL_MAGICS = frozenset(
+    [
+        _OWN,
+        # They change the environment, which the ranks share with the kernel.
+        *("pip", "conda", "mamba", "micromamba", "uv"),
+        # They need the notebook's history, or its front end.
+        *("history", "hist", "rerun", "recall", "rep", "save", "notebook", "load", "loadpy", "macro", "pastebin"),
+        *("logstart", "logstop", "logon", "logoff", "logstate", "connect_info", "qtconsole"),
+    ]
+)
+"""Line magics that run in the kernel."""
+_EXTENSION_MAGICS = ("load_ext", "reload_ext", "unload_ext")
+_EXTENSION = "notebook_accel"
+_COMPLETE_WITHIN = 0.5
+"""Seconds that a rank may take to complete a name. A busy rank gets no request."""
+_INSPECT_WITHIN = 2.0
+"""Seconds that a rank may take to explain a name."""
+_PRIORITY = 500
+"""Above those of IPython's own matchers, below that of the magics of this package."""
+_IDENTIFIER = "notebook_accel_ranks"
+_INSPECT = "object_inspect_mime"
 
 
 @dataclass(frozen=True)
@@ -121,7 +146,7 @@ class EveryCell:
         ranks = sessions.current(self.shell).ranks
         if ranks is None:
             return f"Each cell runs on the ranks{given}; the next cell starts them"
-        return f"Each cell runs on the {_count(ranks.size)} of %%accelerate ({ranks.plan.device_text}){given}"
+        return f"Each cell runs on the {counted(ranks.size)} of %%accelerate ({ranks.plan.device_text}){given}"
 
     # What IPython calls
 
@@ -183,7 +208,7 @@ class EveryCell:
         if session.ranks is None:
             ranks = session.ready()
             lost = f"; the variables of the old ranks are gone: {session.lost}" if session.lost else ""
-            front_end.current.notice(f"cells run on {_count(ranks.size)}, which are new{lost}")
+            front_end.current.notice(f"cells run on {counted(ranks.size)}, which are new{lost}")
 
     def _ranks_to_ask(self) -> tuple[PersistentRanks, list[int]] | None:
         """The ranks whose names the Tab key completes; `None` if there are none."""
@@ -238,28 +263,6 @@ def _cache(shell: Any, text: str, number: int) -> str:
     """Makes tracebacks show the user's own text, under the name by which IPython knows the cell."""
     name: str = shell.compile.cache(text, number, raw_code=text)
     return name
-
-
-def _count(size: int) -> str:
-    return f"{size} rank{'' if size == 1 else 's'}"
-
-
-OWN_CELL_MAGICS = ("accelerate", "here", "rank")
-"""Cell magics that say themselves where the cell runs."""
-_OWN = "accelerate"
-_KERNEL_MAGICS = frozenset(
-    [
-        _OWN,
-        # They change the environment, which the ranks share with the kernel.
-        *("pip", "conda", "mamba", "micromamba", "uv"),
-        # They need the notebook's history, or its front end.
-        *("history", "hist", "rerun", "recall", "rep", "save", "notebook", "load", "loadpy", "macro", "pastebin"),
-        *("logstart", "logstop", "logon", "logoff", "logstate", "connect_info", "qtconsole"),
-    ]
-)
-"""Line magics that run in the kernel."""
-_EXTENSION_MAGICS = ("load_ext", "reload_ext", "unload_ext")
-_EXTENSION = "notebook_accel"
 
 
 class CellPart(NamedTuple):
@@ -342,16 +345,6 @@ def _lines_of(source: str, statements: Sequence[ast.stmt]) -> str:
         wanted.update(range(first, (statement.end_lineno or first) + 1))
     lines = re.split("\r\n?|\n", source)  # not splitlines(), to which a form feed in a string ends a line
     return "\n".join(line if number in wanted else "" for number, line in enumerate(lines, 1))
-
-
-_COMPLETE_WITHIN = 0.5
-"""Seconds that a rank may take to complete a name. A busy rank gets no request."""
-_INSPECT_WITHIN = 2.0
-"""Seconds that a rank may take to explain a name."""
-_PRIORITY = 500
-"""Above those of IPython's own matchers, below that of the magics of this package."""
-_IDENTIFIER = "notebook_accel_ranks"
-_INSPECT = "object_inspect_mime"
 
 
 class RankNames:

@@ -22,6 +22,20 @@ import cloudpickle
 
 from notebook_accel import garbage_collection
 
+BRIEFLY = 0.1
+"""Seconds of CPU time for a fingerprint that is taken before each cell."""
+_CONSTANTS = (int, float, complex, bool, str, bytes, range, type(None), types.ModuleType, types.BuiltinFunctionType)
+_PLAIN = 4 << 20
+"""Bytes of a value's pickle, apart from arrays, beyond which the value gets no fingerprint."""
+_ARRAYS = 4 << 20
+"""Bytes of a value's arrays and tensors that are read completely; the others are sampled."""
+_BLOCK = 4096
+"""Bytes of one sample."""
+_COMPLETE = 2 << 30
+"""Bytes of sampled arrays beyond which they are never read completely."""
+_CHUNK = 1 << 18
+"""Bytes from which a string within a value is treated as an array."""
+
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -36,10 +50,7 @@ class Fingerprint:
     """A checksum of all sampled arrays, the same in every process; `None` if it was not asked for or takes too long."""
 
 
-BRIEFLY = 0.1
-"""Seconds of CPU time for a fingerprint that is taken before each cell."""
 _CONSTANT = Fingerprint(b"")
-_CONSTANTS = (int, float, complex, bool, str, bytes, range, type(None), types.ModuleType, types.BuiltinFunctionType)
 
 
 def take(value: Any, *, complete: bool = False, seconds: float = 1.0) -> Fingerprint | None:
@@ -81,18 +92,6 @@ def differ(before: Fingerprint | None, now: Fingerprint | None, *, complete: boo
     if not (complete and now.is_sampled):
         return False
     return None if None in (before.complete, now.complete) else before.complete != now.complete
-
-
-_PLAIN = 4 << 20
-"""Bytes of a value's pickle, apart from arrays, beyond which the value gets no fingerprint."""
-_ARRAYS = 4 << 20
-"""Bytes of a value's arrays and tensors that are read completely; the others are sampled."""
-_BLOCK = 4096
-"""Bytes of one sample."""
-_COMPLETE = 2 << 30
-"""Bytes of sampled arrays beyond which they are never read completely."""
-_CHUNK = 1 << 18
-"""Bytes from which a string within a value is treated as an array."""
 
 
 def is_imported(value: Any) -> bool:

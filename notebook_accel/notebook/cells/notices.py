@@ -11,6 +11,13 @@ from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.rank_spans import named, spans
 
+_MOST_NAMES = 12
+"""The most names in a list."""
+_PLANNED = ("num_processes", "device")
+"""Settings that the plan chooses if they are not set."""
+_SECRET = ("env",)
+"""Settings whose values are never shown, because they may be secret and notebooks are shared."""
+
 
 def how_it_ended(exited: Exited) -> str:
     """The end of a sentence about a rank: `was killed by signal 9`."""
@@ -47,10 +54,6 @@ def dead(rank: int, how: str, others: Collection[int]) -> str:
     """Of a rank that has ended, when a cell is to run there; the others are left."""
     rescue = f" (`%%accelerate --ranks {spans(others)}` still runs on the others)" if others else ""
     return f"rank {rank} {how}: `%accelerate restart` starts new ranks{rescue}."
-
-
-_MOST_NAMES = 12
-"""The most names in a list."""
 
 
 def describe_kept(changed_by: Mapping[str, Sequence[int]], how: str = "changed") -> str:
@@ -105,12 +108,6 @@ def listed(names: Sequence[str]) -> str:
 def _have_changed(names: Collection[str], how: str = "changed") -> str:
     done = "changed" if how == "changed" else f"been {how}"
     return f"{', '.join(f'`{name}`' for name in names)} {'has' if len(names) == 1 else 'have'} {done}"
-
-
-_PLANNED = ("num_processes", "device")
-"""Settings that the plan chooses if they are not set."""
-_SECRET = ("env",)
-"""Settings whose values are never shown, because they may be secret and notebooks are shared."""
 
 
 def differences(alive: Plan, now: Plan) -> list[str]:

@@ -18,6 +18,7 @@ from notebook_accel.notebook.cells.notices import describe_replaced, differences
 from notebook_accel.notebook.cells.on_rank import kept_names
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.notebook.cells.persistent import PersistentRanks
+from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -60,15 +61,14 @@ class Session:
             ConfigurationError: Ranks of that number cannot work.
             LaunchError: They could not be started.
         """
-        if self.ranks is not None and size not in (None, self.ranks.size):
+        if self.ranks is not None and size is not None and size != self.ranks.size:
             self._check_free("start another number of ranks")
             self._plan(size)  # before anything is lost
             if keep:
                 return self._hand_over(self.ranks, size)
-            ranks = f"{size} rank{'' if size == 1 else 's'}"
             names = self.ranks.own_names()
             lost = f"the old variables are lost: {names}" if names else "the old variables are lost"
-            front_end.current.notice(f"starting {ranks} instead of {self.ranks.size}; {lost}")
+            front_end.current.notice(f"starting {counted(size)} instead of {self.ranks.size}; {lost}")
             self.stop()
         if self.ranks is None:
             wanted = size or self._requested_size

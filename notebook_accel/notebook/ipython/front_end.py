@@ -32,6 +32,7 @@ RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
 _SERVER_LIMIT = 700_000
 """Bytes a second. Jupyter's server drops output above 1,000,000, including envelopes (`iopub_data_rate_limit`)."""
 _BURST_SECONDS = 2.0
+_RETRY_SECONDS = 0.1
 
 
 class IPythonTerminal(Terminal):
@@ -186,9 +187,6 @@ class CellRouter:
         now.flush()
         content = {"name": now.name, "text": text}
         now.session.send(now.pub_thread, "stream", content=content, parent=cell, ident=now.topic)
-
-
-_RETRY_SECONDS = 0.1
 
 
 class PromptThread(threading.Thread):

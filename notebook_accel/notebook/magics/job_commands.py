@@ -19,6 +19,7 @@ from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics import jobs_table
 from notebook_accel.notebook.views import widget_support
+from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -100,8 +101,9 @@ def running() -> list[str]:
 
 
 def _line(listed: JobSummary) -> str:
-    ranks = f"{listed.ranks} rank{'s' if listed.ranks > 1 else ''}"
-    return f"{listed.title} runs on {ranks} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
+    return (
+        f"{listed.title} runs on {counted(listed.ranks)} for {duration(listed.seconds)}: %accelerate attach {listed.id}"
+    )
 
 
 @click.command("pause", cls=MagicCommand)

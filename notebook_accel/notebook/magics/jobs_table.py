@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs
-from notebook_accel.launch.job.text import duration
+from notebook_accel.launch.job.text import date, duration
 from notebook_accel.launch.journal.job_summary import JobSummary
 from notebook_accel.launch.show import front_end
 from notebook_accel.launch.system import own_process
@@ -33,7 +32,7 @@ _COLUMNS = (
 
 def cells(listed: JobSummary) -> list[str]:
     """The texts of a row."""
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(listed.started))
+    began = date(listed.started, seconds=True)
     return [listed.id, began, duration(listed.seconds), str(listed.ranks), listed.title, listed.status_text]
 
 

@@ -19,6 +19,8 @@ from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCom
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+_ONE_CELL = "{option} applies to a single cell: begin the cell with %%accelerate {option}"
+
 
 # Completions, for the Tab key. While a line is completed, `context.params` has what stands before the cursor.
 
@@ -150,9 +152,6 @@ def debug(shell: InteractiveShell, rank: str | None, commands: str | None) -> No
     member = failed[0] if rank is None else parse_ranks("%accelerate debug", rank, found.size)[0]
     found.ensure_ready([member])
     found.call_on_ranks(worker.debug, *([] if commands is None else [commands]), members=[member])
-
-
-_ONE_CELL = "{option} applies to a single cell: begin the cell with %%accelerate {option}"
 
 
 @click.command("cells", cls=MagicCommand)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import describe, location, progress, resources
+from notebook_accel.launch.job import describe, location, progress
+from notebook_accel.launch.job.headline import headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
@@ -61,22 +62,15 @@ def draw(job: Job, *, fallback: bool = False) -> str:
 
 
 def _head(job: Job, found: Overview, dated: bool) -> str:
-    count = len(job.ranks)
+    words = headline(job, found)
     parts = [
-        f"{element('b', text(job.title))} on {count} rank{'s' if count > 1 else ''}",
-        badge(job.status.value, RED) if job.status is Status.FAILED else element("b", progress.status(job)),
+        f"{element('b', text(job.title))} on {words.ranks}",
+        badge(words.status, RED) if job.status is Status.FAILED else element("b", words.status),
     ]
     if dated:
         parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"
-    if job.attempt:
-        parts.append(f"attempt {job.attempt + 1}")
-    if job.status is not Status.STARTING:
-        parts.append(duration(job.seconds))
-    if found.fractions and not job.status.ended:
-        parts.append(percent(found.median) if count == 1 else f"{percent(found.median)} at the median rank")
-        if count > 1:
-            parts.append(f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}")
-        parts.append("" if found.remaining is None else f"{duration(found.remaining)} left")
+    seconds = "" if job.status is Status.STARTING else words.seconds
+    parts += [words.attempt, seconds, words.median, words.slowest, words.left]
     return element("div", " · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
 
 

@@ -23,6 +23,20 @@ import traitlets
 
 FILES = Path(__file__).parent / "browser"
 """The scripts of the widgets, built from `extension/`."""
+_TYPE = "comm_info_request"
+"""The type of the messages: one whose processing Jupyter's server and JupyterLab don't take for the end of a cell."""
+_FIELD = "notebook_accel"
+"""The field that a panel adds to such a message: `{"panel": its ID, "content": what it says}`."""
+_EVERY = "*"
+"""In place of the ID: for every panel, from a page that was opened while a cell runs, and so has no panel."""
+_PING_AFTER = 4.0
+"""Seconds without a change after which a message is sent only to have the page answer."""
+_SILENCE = 12.0
+"""Seconds without an answer after which a page counts as gone. A page that is there answers at least every 3 s."""
+_FIRST_PAUSE = 1.0
+"""Seconds until the first attempt to reach a page. Each further pause is twice as long: Jupyter's server stores what is
+sent until a page returns, which may be the next morning."""
+_MOST_ENDED = 20
 
 
 class PageWidget(anywidget.AnyWidget):
@@ -74,14 +88,6 @@ class PageWidget(anywidget.AnyWidget):
         raise NotImplementedError
 
 
-_TYPE = "comm_info_request"
-"""The type of the messages: one whose processing Jupyter's server and JupyterLab don't take for the end of a cell."""
-_FIELD = "notebook_accel"
-"""The field that a panel adds to such a message: `{"panel": its ID, "content": what it says}`."""
-_EVERY = "*"
-"""In place of the ID: for every panel, from a page that was opened while a cell runs, and so has no panel."""
-
-
 class Receiver(Protocol):
     """A panel, or the table of jobs."""
 
@@ -124,15 +130,6 @@ def _addressed(panel: str) -> list[Receiver]:
         return list(_receivers.values())
     receiver = _receivers.get(panel)
     return [] if receiver is None else [receiver]
-
-
-_PING_AFTER = 4.0
-"""Seconds without a change after which a message is sent only to have the page answer."""
-_SILENCE = 12.0
-"""Seconds without an answer after which a page counts as gone. A page that is there answers at least every 3 s."""
-_FIRST_PAUSE = 1.0
-"""Seconds until the first attempt to reach a page. Each further pause is twice as long: Jupyter's server stores what is
-sent until a page returns, which may be the next morning."""
 
 
 class PageWatch:
@@ -194,9 +191,6 @@ class PageWatch:
         self._pause *= 2
         self._due = now + self._pause
         return True
-
-
-_MOST_ENDED = 20
 
 
 class Closable(Protocol):

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from notebook_accel.launch.job.metric_charts import Drawing, Spread
 from notebook_accel.launch.job.text import value
 from notebook_accel.notebook.views.elements import element, text
+from notebook_accel.panel.panel_charts import extent
 
 WIDTH, HEIGHT = 220, 96
 EDGE = 8
@@ -33,6 +34,15 @@ _MARKS = {
     "-inf": (0.8, 1.0, ""),
 }
 """For each kind of mark, from where to where it goes, as fractions of the height from the top, and its style."""
+_CELL = "border:0;background-color:transparent;white-space:nowrap;font-size:11px;line-height:16px"
+_IMAGE = f"display:block;margin:0;width:100%;max-width:{WIDTH}px;height:{HEIGHT}px"
+_ROWS = ("bottom", "middle", "top")
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""The mantissas of the distance between two grid lines: close to each other, so that little of the height is lost."""
+_DIGITS = 12
+"""Digits of a tick, which removes errors of rounding such as 0.30000000000000004."""
+_RESOLUTION = 1e-9
+"""Values whose range is a smaller part of them are drawn as equal ones."""
 
 
 def source(drawing: Drawing) -> str:
@@ -66,7 +76,7 @@ class Scale:
         points = [point for segment in drawing.segments for point in segment]
         self.ticks = three_ticks(edge for point in points for edge in (point.low, point.high))
         """The values at the bottom, in the middle, and at the top."""
-        self.left, self._width = _extent(point.x for point in drawing.points)
+        self.left, self._width = extent(point.x for point in drawing.points)
         self.right = self.left + self._width
 
     def x(self, x: float) -> float:
@@ -98,21 +108,8 @@ def _segment(points: Sequence[Spread], scale: Scale) -> list[str]:
     return [*shapes, f'<polyline points="{_joined(mean)}" fill="none" stroke="{_LINE}" stroke-width="1.5"/>']
 
 
-def _extent(values: Iterable[float]) -> tuple[float, float]:
-    """The lowest value and the range of the values; equal values are placed in the middle."""
-    found = list(values)
-    low, high = min(found, default=0.0), max(found, default=0.0)
-    width = abs(low) or 1.0
-    return (low, high - low) if low < high else (low - width / 2, width)
-
-
 def _joined(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in points)
-
-
-_CELL = "border:0;background-color:transparent;white-space:nowrap;font-size:11px;line-height:16px"
-_IMAGE = f"display:block;margin:0;width:100%;max-width:{WIDTH}px;height:{HEIGHT}px"
-_ROWS = ("bottom", "middle", "top")
 
 
 def draw(drawing: Drawing, alt: str) -> str:
@@ -146,14 +143,6 @@ def draw(drawing: Drawing, alt: str) -> str:
 
 def _step(x: float) -> str:
     return f"{x:g}" if x < 1e5 else f"{x:.0f}"
-
-
-_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-"""The mantissas of the distance between two grid lines: close to each other, so that little of the height is lost."""
-_DIGITS = 12
-"""Digits of a tick, which removes errors of rounding such as 0.30000000000000004."""
-_RESOLUTION = 1e-9
-"""Values whose range is a smaller part of them are drawn as equal ones."""
 
 
 def three_ticks(values: Iterable[float]) -> tuple[float, float, float]:

@@ -1,0 +1,57 @@
+"""A job in a few words, made in one place: each view joins those that it has room for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from notebook_accel.launch.job import progress
+from notebook_accel.launch.job.progress import Overview
+from notebook_accel.launch.job.text import clock, duration, percent
+from notebook_accel.rank_spans import counted
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job_state import JobState
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The words; those that don't apply are empty."""
+
+    ranks: str
+    """`4 ranks`."""
+    status: str
+    """`running`."""
+    attempt: str
+    """`attempt 2`, unless it is the first."""
+    seconds: str
+    """How long it has run: in whole seconds while it does, so that a view that is redrawn is calm."""
+    done: str
+    """`57%`, of the median rank; this and the following only while it runs."""
+    median: str
+    """`57% at the median rank`, if it has several."""
+    slowest: str
+    """`slowest: rank 2, 41%`, if it has several."""
+    is_behind: bool
+    """Whether the slowest rank is far behind the others."""
+    left: str
+    """`9 s left`."""
+
+
+def headline(job: JobState, found: Overview | None = None) -> Headline:
+    """The words for a job as it is now; `found` is its progress, if that is at hand."""
+    found = found or progress.overview(job)
+    live = not job.status.ended
+    done = percent(found.median) if live and found.fractions else ""
+    has_several = bool(done) and len(job.ranks) > 1
+    return Headline(
+        ranks=counted(len(job.ranks)),
+        status=progress.status(job),
+        attempt=f"attempt {job.attempt + 1}" if job.attempt else "",
+        seconds=clock(job.seconds) if live else duration(job.seconds),
+        done=done,
+        median=f"{done} at the median rank" if has_several else done,
+        slowest=f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}" if has_several else "",
+        is_behind=has_several and found.is_behind(found.slowest),
+        left=f"{clock(found.remaining)} left" if live and found.remaining is not None else "",
+    )
