@@ -1,8 +1,8 @@
 import { interruptKernel, type Model, onKernelEnd } from "./host";
 import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
-import type { Output } from "./missingOutputs";
 import type { Keyframe } from "./model";
+import type { Output } from "./notebookOutput";
 import { NotebookOutput } from "./notebookOutput";
 import { followOnPage } from "./page";
 import { Panel } from "./panel";

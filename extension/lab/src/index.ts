@@ -10,8 +10,8 @@
  *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
  *     jobTab.ts       ─ a tab with the panel of a job; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks
- *     openedPlugin.ts ─ when a notebook is opened: missingPanels.ts asks a busy kernel for its panels, and
- *                       lostPanels.ts shows as HTML those that the kernel doesn't have
+ *     openedPlugin.ts ─ when a notebook is opened; openedPanels.ts has a busy kernel show its panels, and shows as HTML those
+ *                       that the kernel doesn't have
  */
 import jobs from "./jobsPlugin";
 import opened from "./openedPlugin";

@@ -1,4 +1,5 @@
 /** One job in the sidebar. */
+import { ProgressBar } from "../../src/bar";
 import { make, percent, setAttribute, setChildren, setText } from "../../src/dom";
 import { statusText } from "./jobs";
 import type { JobRow } from "./model";
@@ -21,12 +22,7 @@ export class JobItem {
   private readonly choice = make("input", "na-lab-choice", { type: "checkbox" });
   private readonly title = make("span", "na-lab-title");
   private readonly status = make("span", "na-lab-status");
-  private readonly fill = make("div", "na-lab-fill");
-  private readonly bar = make("div", "na-lab-bar", {
-    role: "progressbar",
-    "aria-valuemin": "0",
-    "aria-valuemax": "100",
-  });
+  private readonly bar = new ProgressBar("na-bar na-lab-bar", "");
   private readonly summary = make("div", "na-lab-summary");
   private readonly spark = new Sparkline();
   private readonly metricName = make("span", "na-lab-metric-name");
@@ -46,7 +42,6 @@ export class JobItem {
     private readonly actions: JobActions,
   ) {
     this.row = row;
-    this.bar.append(this.fill);
     this.element.append(make("div", "na-lab-heading", {}, this.choice, this.title, this.status));
     this.choice.title = "Choose the job for a comparison";
     this.choice.addEventListener("change", () => actions.choose(this.row, this.choice.checked));
@@ -63,7 +58,8 @@ export class JobItem {
     setText(this.summary, row.summary);
     setText(this.note, row.note);
     setText(this.details, row.details);
-    this.drawBar(row);
+    this.bar.update(row.done, percent(row.done));
+    setAttribute(this.bar.element, "aria-label", `Progress of ${row.title}`);
     const [metric] = row.metrics;
     if (metric) {
       this.spark.update(`${metric.name} over the run`, metric.lines);
@@ -75,20 +71,13 @@ export class JobItem {
     const heading = this.element.firstElementChild as Element;
     setChildren(this.element, [
       heading,
-      ...(row.done >= 0 ? [this.bar] : []),
+      ...(row.done >= 0 ? [this.bar.element] : []),
       ...(row.summary ? [this.summary] : []),
       ...(metric ? [this.metric] : []),
       ...(row.note ? [this.note] : []),
       this.details,
       this.buttons,
     ]);
-  }
-
-  private drawBar(row: JobRow): void {
-    this.fill.style.width = `${Math.max(0, row.done) / 10}%`;
-    setAttribute(this.bar, "aria-valuenow", String(Math.floor(Math.max(0, row.done) / 10)));
-    setAttribute(this.bar, "aria-valuetext", percent(row.done));
-    setAttribute(this.bar, "aria-label", `Progress of ${row.title}`);
   }
 
   private drawButtons(row: JobRow): void {

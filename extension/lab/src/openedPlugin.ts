@@ -1,8 +1,7 @@
 /** When a notebook is opened: has a busy kernel show its panels, and shows as HTML those that the kernel doesn't have. */
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from "@jupyterlab/application";
 import { INotebookTracker, type NotebookPanel } from "@jupyterlab/notebook";
-import { replaceLostPanels } from "./lostPanels";
-import { requestPanels } from "./missingPanels";
+import { replaceEndedPanels, requestRunningPanels } from "./openedPanels";
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "notebook-accel:opened",
@@ -11,8 +10,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
   requires: [INotebookTracker],
   activate: (_: JupyterFrontEnd, notebooks: INotebookTracker): void => {
     const opened = (panel: NotebookPanel) => {
-      void requestPanels(panel);
-      void replaceLostPanels(panel);
+      void requestRunningPanels(panel);
+      void replaceEndedPanels(panel);
     };
     notebooks.forEach(opened);
     notebooks.widgetAdded.connect((_, panel) => opened(panel));

@@ -17,7 +17,7 @@ _SHARE = 0.02
 _RATE = 40_000
 """Bytes a second to the browser, without Jupyter's envelopes."""
 _MARK = "notebook_accel"
-"""In the metadata of an output with HTML for pages without the panel; `MARK` in `extension/lab/src/lostPanels.ts`."""
+"""In the metadata of an output with HTML for pages without the panel; `MARK` in `extension/lab/src/openedPanels.ts`."""
 _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 

@@ -1,6 +1,6 @@
 import type { NotebookPanel } from "@jupyterlab/notebook";
 import { expect, test, vi } from "vitest";
-import { replaceLostPanels } from "../src/lostPanels";
+import { replaceEndedPanels } from "../src/openedPanels";
 
 const VIEW = "application/vnd.jupyter.widget-view+json";
 const [LOST, KNOWN] = ["a".repeat(32), "b".repeat(32)];
@@ -42,13 +42,13 @@ test.each([
   ["can't tell", [{ status: "ok", user_expressions: { panels: { status: "error" } } }], [PANEL, PANEL]],
 ])("panels are HTML if the kernel %s", async (_, answers, expected) => {
   const { panel, shown } = opened(answers);
-  await replaceLostPanels(panel);
+  await replaceEndedPanels(panel);
   expect(shown()).toEqual(expected);
 });
 
 test("widgets of others stay as they are", async () => {
   const { panel, shown } = opened(undefined, {});
-  await replaceLostPanels(panel);
+  await replaceEndedPanels(panel);
   expect(shown()).toEqual([PANEL, PANEL]);
 });
 
@@ -56,7 +56,7 @@ test("what another page has put in the place of a lost panel stays", async () =>
   const awareness = { clientID: 2, getStates: () => new Map([1, 2].map((client) => [client, {}])) };
   const { panel, shown, outputs } = opened([answer("[]")], { notebook_accel: {} }, { awareness });
   vi.useFakeTimers();
-  const done = replaceLostPanels(panel);
+  const done = replaceEndedPanels(panel);
   await vi.advanceTimersByTimeAsync(100);
   outputs.set(0, { data: { "text/plain": "by the other page" }, metadata: {} });
   await vi.runAllTimersAsync();

@@ -1,7 +1,7 @@
 import type { NotebookPanel } from "@jupyterlab/notebook";
 import { Signal } from "@lumino/signaling";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { requestPanels } from "../src/missingPanels";
+import { requestRunningPanels } from "../src/openedPanels";
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -39,7 +39,7 @@ function opened(status: string, html = "") {
 
 test("a kernel that is busy is asked for its panels, once it is connected", async () => {
   const { panel, sent, connect } = opened("unknown");
-  const done = requestPanels(panel);
+  const done = requestRunningPanels(panel);
   await vi.advanceTimersByTimeAsync(5000);
   expect(sent).toEqual([]);
   connect();
@@ -54,7 +54,7 @@ test.each([
 ])("a kernel that is %s, beside %j, is asked for nothing", async (status, html) => {
   const { panel, sent, connect } = opened(status, html);
   connect();
-  const done = requestPanels(panel);
+  const done = requestRunningPanels(panel);
   await vi.advanceTimersByTimeAsync(5000);
   await done;
   expect(sent).toEqual([]);
