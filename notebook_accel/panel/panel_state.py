@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel import events
-from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress, resources
-from notebook_accel.launch.job.headline import Headline, headline
+from notebook_accel.launch.job.headline import Headline, headline, rank_line
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
@@ -140,14 +139,14 @@ class StateMaker:
     def _make(self, turn: list[RankState]) -> State:
         found = progress.overview(self._job, self._progress)
         self._update_stacks()
-        in_full = {str(state.rank): self._rank(state) for state in turn}
+        in_full = {str(state.rank): self._rank(state, found) for state in turn}
         ranks = {}
         spread = progress.is_spread(self._job)
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
             if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.detail):
-                rank = self._rank(state)
+                rank = self._rank(state, found)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         head, controls = _head(self._job, found, self.note), self._controls.state()
@@ -163,19 +162,17 @@ class StateMaker:
             return rank
         return {**rank, "done": done, "mark": mark, "host": host}
 
-    def _rank(self, state: RankState) -> Rank:
-        shown = progress.progress(state)
+    def _rank(self, state: RankState, found: Overview) -> Rank:
+        line = rank_line(state, waits=found.waits)
         return {
             "phase": state.phase.value,
             "host": "",
             "detail": state.detail,
             "done": -1,
-            "text": shortened(progress.activity(state, shown), _TEXT_LIMIT),
-            "time_left": ""
-            if shown.remaining is None or state.phase.ended or state.phase is Phase.PAUSED or self._stalled
-            else clock(shown.remaining),
+            "text": shortened(line.text, _TEXT_LIMIT),
+            "time_left": line.left,
             "mark": "",
-            "error": shortened(progress.why_failed(state), _TEXT_LIMIT),
+            "error": shortened(line.error, _TEXT_LIMIT),
             "memory": describe.memory(state),
             "usage": resources.brief(state) or _memory(state),
             "usage_facts": resources.facts(state),

@@ -1,12 +1,14 @@
-"""A job in a few words, made in one place: each view joins those that it has room for."""
+"""A job and its ranks in a few words, made in one place: each view joins those that it has room for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from notebook_accel.events import Phase
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.progress import Overview
+from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import clock, duration, percent
 from notebook_accel.rank_spans import counted
 
@@ -54,4 +56,30 @@ def headline(job: JobState, found: Overview | None = None) -> Headline:
         slowest=f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}" if has_several else "",
         is_behind=has_several and found.is_behind(found.slowest),
         left=f"{clock(found.remaining)} left" if live and found.remaining is not None else "",
+    )
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """The words for one rank; those that don't apply are empty."""
+
+    done: float | None
+    """The fraction that is done, if it is known."""
+    text: str
+    """What it does: its bars, unless it waits for the user."""
+    left: str
+    """`9 s`, unless it waits."""
+    error: str
+    """Why it failed."""
+
+
+def rank_line(state: RankState, *, waits: bool) -> RankLine:
+    """The words for a rank as it is now; `waits` is that of the job's overview."""
+    shown = progress.progress(state)
+    has_estimate = not (waits or state.phase.ended or state.phase is Phase.PAUSED)
+    return RankLine(
+        done=progress.fraction(state, shown),
+        text=progress.activity(state, shown),
+        left=clock(shown.remaining) if has_estimate and shown.remaining is not None else "",
+        error=progress.why_failed(state),
     )

@@ -118,6 +118,8 @@ class Overview:
     """Seconds until the last rank is done."""
     blocking: frozenset[int] = frozenset()
     """In a stalled job, the ranks that others wait for."""
+    waits: bool = False
+    """Whether the job is stalled or paused, so that no estimate holds."""
 
     @cached_property
     def median(self) -> float:
@@ -151,7 +153,7 @@ def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progr
             fractions[state.rank] = done
         if found.remaining is not None and not state.phase.ended and not waits:
             times.append(found.remaining)
-    return Overview(fractions, max(times) if times else None, _blocking(job))
+    return Overview(fractions, max(times) if times else None, _blocking(job), waits)
 
 
 def _blocking(job: JobState) -> frozenset[int]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, progress
+from notebook_accel.launch.job.headline import rank_line
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import value
@@ -81,19 +82,17 @@ def draw(job: Job) -> RenderableType:
 
 
 def _cells(state: RankState) -> list[RenderableType]:
-    found = progress.progress(state)
-    reason = progress.why_failed(state)
+    line = rank_line(state, waits=False)
     bar: RenderableType = ""
-    done = progress.fraction(state, found)
-    if done is not None:
+    if line.done is not None:
         color = _COLORS.get(state.phase, _RUNNING)
-        bar = ProgressBar(total=1, completed=done, width=_BAR_WIDTH, complete_style=color, finished_style=color)
+        bar = ProgressBar(total=1, completed=line.done, width=_BAR_WIDTH, complete_style=color, finished_style=color)
     metrics = "  ".join(f"{name}={value(number)}" for name, number in state.metrics.items())
     return [
         f"rank {state.rank}",
         Text(state.phase.value, style=_COLORS.get(state.phase, "")),
         bar,
-        Text(reason) if reason else Text(progress.activity(state, found), no_wrap=True, overflow="ellipsis"),
+        Text(line.error) if line.error else Text(line.text, no_wrap=True, overflow="ellipsis"),
         Text(metrics, no_wrap=True, overflow="ellipsis"),
         describe.load(state),
     ]

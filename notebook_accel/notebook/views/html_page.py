@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import describe, location, progress
-from notebook_accel.launch.job.headline import headline
+from notebook_accel.launch.job import describe, location, progress, resources
+from notebook_accel.launch.job.headline import headline, rank_line
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import duration, percent, value
+from notebook_accel.launch.job.text import percent, value
 from notebook_accel.notebook.views import static_chart
 from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, name, table, text
 from notebook_accel.rank_spans import named
@@ -235,16 +235,12 @@ def _memory(state: RankState, _: Overview) -> str:
 
 def _progress(state: RankState, found: Overview) -> str:
     """A bar with a text below it. Both always have their place, so that the row keeps its height."""
-    shown = progress.progress(state)
-    done = found.fractions.get(state.rank)
-    parts = [] if done is None else [percent(done)]
-    if shown.remaining is not None and not state.phase.ended:
-        parts.append(f"{duration(shown.remaining)} left")
-    activity = progress.activity(state, shown)
-    words = " · ".join([*parts, *([activity] if activity else [])])
+    line = rank_line(state, waits=found.waits)
+    parts = ("" if line.done is None else percent(line.done), line.left and f"{line.left} left", line.text)
+    words = " · ".join(part for part in parts if part)
     mark = found.mark(state)
     mark = f"{badge(mark, AMBER)} " if mark else ""
-    drawn = bar(found.fractions.get(state.rank), _COLORS.get(state.phase, BLUE))
+    drawn = bar(line.done, _COLORS.get(state.phase, BLUE))
     return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
 
 

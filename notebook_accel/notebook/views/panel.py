@@ -1,4 +1,4 @@
-"""The widget whose front end is `extension/`. Sends the state to the browser, and handles its messages."""
+"""The widget whose front end is `extension/`, and what the views that show it share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 import traitlets
 
+from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views.reload import FILES, PageWidget
 from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
-from notebook_accel.panel.panel_state import REQUESTS
+from notebook_accel.panel.pacing import JobPacer
+from notebook_accel.panel.panel_state import REQUESTS, StateMaker
 
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
 
@@ -116,6 +118,47 @@ class Panel(PageWidget):
         elif cmd in REQUESTS:
             self._on_request(message)
         self._on_answer()
+
+
+class PanelView:
+    """A view that shows a panel: what is the same wherever the browser draws it.
+
+    Args:
+        job: The job.
+        pacer: Limits how often the panel is drawn.
+    """
+
+    _panel: Panel
+
+    def __init__(self, job: Job, pacer: JobPacer) -> None:
+        self._job = job
+        self._maker = StateMaker(job)
+        self._pacer = pacer
+        self._finished = False
+
+    def _update(self) -> None:
+        """Sends what has changed."""
+        raise NotImplementedError
+
+    def _update_if_due(self) -> None:
+        """Sends what has changed, if that is due, and answers what the panel has asked for."""
+        if self._pacer.is_due() or self._panel.keyframe_requested:
+            with self._pacer:
+                self._update()
+        if reply := self._maker.reply():
+            self._pacer.sent(self._panel.answer(reply))
+
+    # Called on the threads that handle the browser's messages
+
+    def _request(self, message: Mapping[str, Any]) -> None:
+        self._maker.request(message)
+        if self._finished and (reply := self._maker.reply(at_once=True)):
+            self._panel.answer(reply)  # the job's driver no longer draws
+
+    def _stop(self, click: int) -> None:
+        # An interrupt for the same click may have arrived first.
+        if click > self._job.stopping:
+            self._job.cancel()
 
 
 def _to_json(value: Mapping[str, Any]) -> bytes:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.notebook.views import reload, static_views, widget_support
-from notebook_accel.notebook.views.panel import Panel
+from notebook_accel.notebook.views.panel import Panel, PanelView
 from notebook_accel.notebook.views.reload import PageWatch
 from notebook_accel.panel.pacing import JobPacer, Pacer
-from notebook_accel.panel.panel_state import StateMaker
 
 _INTERVAL = 0.1
 _SHARE = 0.02
@@ -21,7 +19,7 @@ _MARK = "notebook_accel"
 _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 
-class WidgetView:
+class WidgetView(PanelView):
     """Shows a widget, with HTML and text in the same output for front ends that do not draw the widget.
 
     The HTML and text are rarely redrawn, because the browser then creates the whole output again. After the page is
@@ -31,14 +29,11 @@ class WidgetView:
     def __init__(self, job: Job) -> None:
         from IPython.display import display
 
-        self._job = job
+        super().__init__(job, JobPacer(job, _INTERVAL, _SHARE, _RATE))
         self._outputs, job.runner.outputs = job.runner.outputs, tuple
-        self._maker = StateMaker(job)
-        self._pacer = JobPacer(job, _INTERVAL, _SHARE, _RATE)
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
-        self._finished = False
         self._watch = PageWatch()
         self._former: list[str] = []
         self._cell = widget_support.cell_id()
@@ -57,11 +52,7 @@ class WidgetView:
             self._open_again()
         if self._watch.is_gone:
             return  # Jupyter's server would store what is sent until a page reads it
-        if self._pacer.is_due() or self._panel.keyframe_requested:
-            with self._pacer:
-                self._send()
-        if reply := self._maker.reply():
-            self._pacer.sent(self._panel.answer(reply))
+        self._update_if_due()
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
@@ -90,7 +81,7 @@ class WidgetView:
     def is_seen(self) -> bool:
         return not self._watch.is_gone
 
-    def _send(self) -> None:
+    def _update(self) -> None:
         count = self._panel.update(self._maker.make())
         self._pacer.sent(count)
         if not count and self._watch.ping_is_due():
@@ -153,13 +144,3 @@ class WidgetView:
             reload.ended_panels.release(self._panel)
         else:
             self._watch.received(what, page)
-
-    def _request(self, message: Mapping[str, Any]) -> None:
-        self._maker.request(message)
-        if self._finished and (reply := self._maker.reply(at_once=True)):
-            self._panel.answer(reply)  # the job's driver no longer draws
-
-    def _stop(self, click: int) -> None:
-        # An interrupt for the same click may have arrived first.
-        if click > self._job.stopping:
-            self._job.cancel()
