@@ -14,7 +14,7 @@ output_log.py     ─ every line that the ranks have written
 collectives.py    ─ where ranks disagree about their last collectives
 rank_error.py     ─ the exception for the failures of ranks
 location.py       ─ where the ranks are, as text, and their stacks
-progress.py       ─ summaries of the state, which all views share
+progress.py       ─ summaries of the state, which all views share; headline.py words them
 describe.py       ─ a job as lines of text
 resources.py      ─ what ranks use of their machines, as text
 text.py           ─ formats names and numbers
