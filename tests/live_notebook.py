@@ -35,6 +35,11 @@ MARK = "NOTEBOOK_UNDER_TEST"
 _LABEL = re.compile(r"\[([\d,-]+)\] (.*)")
 
 
+def without_gloo(text: str) -> str:
+    """Without what gloo of torch 2.8 to 2.10 says for itself, in C++, whenever ranks connect."""
+    return "".join(line for line in text.splitlines(keepends=True) if "[Gloo] Rank " not in line)
+
+
 def lines_by_rank(text: str) -> dict[int, list[str]]:
     """The lines of each rank, those that several wrote alike under each of them."""
     found = defaultdict(list)
@@ -101,7 +106,7 @@ class Cell:
 
     @property
     def stdout(self) -> str:
-        return self._joined("stdout")
+        return without_gloo(self._joined("stdout"))
 
     @property
     def stderr(self) -> str:
@@ -109,8 +114,7 @@ class Cell:
 
     @property
     def lines(self) -> list[str]:
-        """Without what gloo of torch 2.9 says for itself, in C++, whenever ranks connect."""
-        return [line for line in self.stdout.splitlines() if "[Gloo] Rank " not in line]
+        return self.stdout.splitlines()
 
     def ranks_that_wrote(self, words: str) -> set[int]:
         """The ranks that have written a line with these words; whether in the same moment does not matter."""

@@ -89,7 +89,7 @@ def main() -> None:
 
 def _show(error: click.ClickException) -> None:
     """Shows click's error with the same first word as every other one, below the usage of the command."""
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    if type(error).__name__ == "NoArgsIsHelpError":  # which click has from 8.2 on
         error.show()
         return
     if isinstance(error, click.UsageError) and error.ctx is not None:

@@ -168,7 +168,8 @@ def test_bars_of_rich_are_told_and_not_drawn(prepared: Notebook, before: str):
         prepared.value("told(job)")
         == [[("tracked", 4.0, 4.0, True), ("outer", 2.0, 2.0, True), ("inner", 3.0, 3.0, True)]] * 2
     )
-    assert {line.partition(" ")[2] for line in cell.lines} == {"said"}
+    # Before version 14.1, Rich itself writes an empty line for a progress that is disabled.
+    assert {line.partition(" ")[2] for line in cell.lines} - {""} == {"said"}
     assert cell.stderr == ""
 
 

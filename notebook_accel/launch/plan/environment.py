@@ -11,6 +11,7 @@ from notebook_accel.launch.plan import other_frameworks
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.system import network
 from notebook_accel.launch.system.node_environment import shared_environment
+from notebook_accel.launch.wire.constants import recorder_size
 
 
 def of_ranks(plan: Plan, rendezvous: Rendezvous, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -59,7 +60,7 @@ def of_launch(plan: Plan, environ: Mapping[str, str], interface: str | None) -> 
             overrides them.
         interface: The network interface on which they reach each other, if it is known.
     """
-    found = {"OMP_NUM_THREADS": str(plan.threads)}
+    found = {"OMP_NUM_THREADS": str(plan.threads), **recorder_size(environ)}
     if interface:
         # Otherwise gloo uses the address that the host's name resolves to, and both listen beyond this machine.
         found |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}

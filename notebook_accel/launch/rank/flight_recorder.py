@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
+from notebook_accel.launch.wire.constants import RECORDER_SIZES
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """The private function of torch that returns the recorder's contents, in newer and in older versions."""
@@ -27,10 +28,7 @@ _BYTES = {
     "ComplexDouble": 16,
 }
 """The size of an element by the name of its type; others take one byte."""
-_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-_OFF = (
-    f"torch records no collectives here: install a newer version of torch, or remove {_SIZES[0]}=0 from the environment"
-)
+_OFF = f"torch records no collectives here: update torch, or remove {RECORDER_SIZES[0]}=0 from the environment"
 
 Outstanding = tuple[tuple[str, str, str], ...]
 """For each process group: its number, that of the last collective queued, and that of the last completed."""
@@ -70,7 +68,7 @@ def last(request: CollectivesRequested) -> CollectivesRecorded:
 
 
 def _is_off() -> bool:
-    return next((os.environ[name] for name in _SIZES if name in os.environ), "") == "0"
+    return next((os.environ[name] for name in RECORDER_SIZES if name in os.environ), "") == "0"
 
 
 def _collective(entry: dict[str, Any], now: float) -> Collective:

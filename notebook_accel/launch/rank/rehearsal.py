@@ -15,6 +15,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import network, own_process
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.constants import recorder_size
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -65,8 +66,8 @@ def join_group() -> None:
     interface = network.interface_of(network.LOOPBACK)
     if interface is None or os.environ.get(_DEBUG) or any(name.startswith(_DEVICES) for name in os.listdir("/dev")):
         return
-    hook, before = sys.excepthook, os.environ.get(_INTERFACE)
-    os.environ[_INTERFACE] = interface
+    hook, before = sys.excepthook, dict(os.environ)
+    os.environ.update({**recorder_size(os.environ), _INTERFACE: interface})
     try:
         with contextlib.suppress(RuntimeError):  # the rank that needs a group raises the same
             dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -74,7 +75,4 @@ def join_group() -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
         sys.excepthook = hook  # torch has replaced it
-        if before is None:
-            del os.environ[_INTERFACE]
-        else:
-            os.environ[_INTERFACE] = before
+        own_process.set_environment(before)

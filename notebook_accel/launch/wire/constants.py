@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping
 
 STACKS_SIGNAL = signal.SIGRTMIN + 7 if sys.platform == "linux" else signal.SIGUSR2
 """Makes a rank write the Python stack of each of its threads to its stacks file, whatever it is doing.
@@ -19,6 +20,8 @@ PREEMPTION_GRACE = 25.0
 """How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
 STEP_MARK = "notebook-accel: a step ends"
 """The name of the events that mark the ends of steps in a trace of torch's profiler."""
+RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+"""How many collectives torch's flight recorder keeps: the name of the variable, and its name in older versions."""
 _RANKS_AT_FULL_RATE = 10
 """Up to this many ranks of one node report at `REPORT_INTERVAL`. More ranks report less often, so that the total rate
 stays the same: a single process receives all reports."""
@@ -27,3 +30,11 @@ stays the same: a single process receives all reports."""
 def report_interval(ranks: int) -> float:
     """Seconds between two reports of one of this many ranks."""
     return REPORT_INTERVAL * max(1.0, ranks / _RANKS_AT_FULL_RATE)
+
+
+def recorder_size(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable that lets torch's flight recorder keep as much as it does by default since torch 2.9.
+
+    Before, it kept nothing by default. If the user has set the variable, there is nothing to add.
+    """
+    return {} if any(name in environ for name in RECORDER_SIZES) else {RECORDER_SIZES[0]: "2000"}

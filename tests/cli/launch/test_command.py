@@ -16,12 +16,13 @@ import pytest
 
 from notebook_accel.launch.server import store_guard
 from tests.launch.own_processes import wait_until
+from tests.live_notebook import without_gloo
 
 pytestmark = pytest.mark.early
 
 
 def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "notebook_accel", "launch", *map(str, arguments)],
         cwd=cwd,
         env={**os.environ, **environ},
@@ -30,6 +31,8 @@ def launch(*arguments: str | Path, cwd: Path | None = None, **environ: str) -> s
         timeout=110,
         check=False,
     )
+    done.stdout = without_gloo(done.stdout)
+    return done
 
 
 @pytest.mark.smoke
