@@ -16,7 +16,7 @@ import torch
 
 import notebook_accel
 from notebook_accel import Accelerator, AcceleratorState, PartialState, gather
-from notebook_accel.cli import merge
+from notebook_accel.cli import checkpoints
 
 INSTALLED = Path(importlib.util.find_spec("accelerate").origin).parent  # type: ignore[arg-type, union-attr]
 
@@ -64,7 +64,7 @@ def merge_command() -> ModuleType:
 
     def call(arguments: list[str]) -> None:
         if PartialState().is_main_process:
-            merge.command.main(arguments, standalone_mode=False)
+            checkpoints.merge_weights.main(arguments, standalone_mode=False)
         PartialState().wait_for_everyone()
 
     module = ModuleType("accelerate.commands.merge")
