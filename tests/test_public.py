@@ -1,4 +1,5 @@
 import inspect
+import pkgutil
 import re
 import runpy
 import subprocess
@@ -35,6 +36,15 @@ KEYWORD_ONLY = {
     "detach": False,
     "in_process": False,
 }
+
+
+def test_the_reference_names_what_there_is() -> None:
+    """Building the documentation fails otherwise, which takes minutes."""
+    pages = (Path(__file__).parents[1] / "docs" / "api").glob("*.md")
+    named = [name for page in pages for name in re.findall(r"^::: ([\w.]+)", page.read_text(), re.MULTILINE)]
+    assert named
+    for name in named:
+        assert pkgutil.resolve_name(name) is not None
 
 
 def test_every_public_name_can_be_had() -> None:
