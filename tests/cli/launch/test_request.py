@@ -180,6 +180,7 @@ def test_ranks_are_told_what_the_options_say(train: str) -> None:
         "PARALLELISM_CONFIG_DP_SHARD_SIZE": "2",
         "PARALLELISM_CONFIG_TP_SIZE": "1",
         "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+        "TORCH_FR_BUFFER_SIZE": "2000",
     }
 
 
