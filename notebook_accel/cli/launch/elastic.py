@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn
 
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
@@ -149,8 +150,11 @@ def _kill_ranks_with_agent() -> None:
     """Makes the kernel kill each rank when this process ends, since after a SIGKILL no code here could do it."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    preexec = partial(own_process.die_with_parent, os.getpid())
-    subprocess_handler.Popen = partial(subprocess.Popen, preexec_fn=preexec)  # type: ignore
+    popen = partial(subprocess.Popen, preexec_fn=partial(own_process.die_with_parent, os.getpid()))
+    if hasattr(subprocess_handler, "Popen"):
+        subprocess_handler.Popen = popen
+    else:  # torch 2.8 imports the module instead
+        subprocess_handler.subprocess = SimpleNamespace(Popen=popen)  # type: ignore[attr-defined]
 
 
 def _heed_each_signal_once() -> None:

@@ -232,7 +232,7 @@ def keep_connections(port: int) -> tuple[bool, bool]:
         listener.accept()[0] as accepted,
     ):
         dist.barrier()
-        print("connected", flush=True)
+        print("all are connected", flush=True)
         while not disconnect.times_disconnected:
             time.sleep(0.01)
         inside.settimeout(10)

@@ -340,7 +340,7 @@ def test_severing_leaves_the_connections_of_the_users_own_code(isolated: Engine)
     """Ranks that are spawned import torch."""
     with Group(isolated, 2) as group, socket.create_server(("127.0.0.1", 0)) as listener:
         group.call(calls.keep_connections, listener.getsockname()[1])
-        group.wait_for_output(b"connected")
+        group.wait_for_output(b"all are connected")
         group.ranks.send(range(2), Disconnect())
         group.end()
         assert [group.value(rank) for rank in range(2)] == [(True, False)] * 2
