@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from notebook_accel import rank_local
+from notebook_accel.events import emit
 from notebook_accel.launch.show.front_end import Terminal
 from notebook_accel.launch.wire.mirrored import library_settings
 
@@ -98,9 +99,14 @@ def ranks_keep_their_warning_filters() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_rank_state() -> Iterator[None]:
-    """What a test that trains in this process leaves, such as the clock of its steps, is none of the next one's."""
+    """What a test that trains in this process leaves, such as the clock of its steps, is none of the next one's.
+
+    Nor is what a rank on a thread has set, whose listener is there until it has ended, perhaps after its test.
+    """
     space = rank_local.space()
-    before = dict(space)
+    before = {name: value for name, value in space.items() if not name.startswith(emit.__module__)}
+    space.clear()
+    space.update(before)
     yield
     space.clear()
     space.update(before)
