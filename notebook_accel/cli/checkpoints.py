@@ -13,7 +13,7 @@ import click
 from notebook_accel.cli.exit_codes import DAMAGED
 from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.errors import CheckpointError, did_you_mean
-from notebook_accel.launch.job.text import duration, size
+from notebook_accel.launch.job.text import aligned, duration, size
 from notebook_accel.train.checkpoints import maintenance, manifest
 from notebook_accel.train.checkpoints.maintenance import Listed
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath, parse
@@ -65,7 +65,7 @@ def list_all(folder: AnyPath, as_json: bool) -> None:
     elif not found:
         click.echo(f"{folder} has no checkpoints", err=True)
     else:
-        _show_table([_COLUMNS, *map(_row, found)])
+        click.echo("\n".join(aligned([_COLUMNS, *map(_row, found)])))
 
 
 @command.command()
@@ -155,12 +155,6 @@ def _row(found: Listed) -> tuple[str, ...]:
     numbers = ("-", "-", "-") if place is None else (str(place.step), str(place.epoch), str(place.ranks))
     age = duration(max(0.0, time.time() - found.saved))
     return (found.path.name, *numbers, age, size(found.size), f"no: {found.problem}" if found.problem else "yes")
-
-
-def _show_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _show_json(found: Any) -> None:

@@ -15,6 +15,7 @@ from notebook_accel.insight import pictures, step_times
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.rank_spans import counted
 
 _SAME = 0.05
 """Throughput that differs by less is about the same."""
@@ -51,9 +52,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         rows = [("", *self._titles, ""), *self.lines]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-        return "\n".join([self.verdict, *cells])
+        return "\n".join([self.verdict, *text.aligned(rows)])
 
     def _repr_html_(self) -> str:
         rows = [[html.escape(cell) for cell in line] for line in self.lines]
@@ -105,7 +104,7 @@ def _verdict(first: Measures, second: Measures) -> Iterator[str]:
 def _gain(ratio: float, what: str, first: Measures, second: Measures) -> str:
     if first.ranks != second.ranks:
         efficiency = ratio * first.ranks / second.ranks
-        ranks = f"{second.ranks} rank{'s' if second.ranks > 1 else ''} instead of {first.ranks}"
+        ranks = f"{counted(second.ranks)} instead of {first.ranks}"
         return f"{text.value(round(ratio, 2))} times the {what} on {ranks}: {efficiency:.0%} efficiency"
     if abs(ratio - 1) < _SAME:
         return f"about as many {what}"

@@ -6,7 +6,7 @@ import math
 import re
 import string
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from notebook_accel.rank_spans import spans
 
@@ -26,6 +26,12 @@ def title(name: str) -> str:
 def shortened(text: str, most: int) -> str:
     """The text, cut to `most` characters with an ellipsis at its end."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, with its cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import front_end
 from notebook_accel.owner import Owner
+from notebook_accel.rank_spans import counted
 
 GRACE = 2.0
 """Seconds in which a job that was just killed or cancelled has to end, before a launch into its folder is refused."""
@@ -68,8 +69,7 @@ class _OtherJob:
         )
 
     def _ran(self) -> str:
-        count = f"{self.start.size} rank{'s' if self.start.size > 1 else ''}"
-        return f"on {count}, for {duration(time.time() - self.start.at)}"
+        return f"on {counted(self.start.size)}, for {duration(time.time() - self.start.at)}"
 
     def _stop(self) -> str:
         return f"attach({self.start.id!r}).cancel() stops it"

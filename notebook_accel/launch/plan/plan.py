@@ -14,6 +14,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.contract import Engine, NodeInfo, NodeRequest
 from notebook_accel.launch.job import text
 from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
+from notebook_accel.rank_spans import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +239,7 @@ def preview(plan: Plan) -> str:
     config = plan.config
     steps = config.gradient_accumulation_steps
     parts = {
-        f"{plan.size} rank{'s' if plan.size > 1 else ''} on {plan.device_text}": True,
+        f"{counted(plan.size)} on {plan.device_text}": True,
         f"machine {config.node_rank} of {config.num_nodes}": config.num_nodes > 1 and not config.cluster,
         plan.backend: plan.world_size > 1,
         config.mixed_precision: config.mixed_precision != "no",

@@ -15,7 +15,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import Device, DeviceUse, Hardware, tpus
-from notebook_accel.launch.job.text import size
+from notebook_accel.launch.job.text import aligned, size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview
 from notebook_accel.notebook.magics import job_commands
@@ -46,11 +46,12 @@ class Overview:
         return element("div", "".join(parts), "max-width:64em;line-height:1.4")
 
     def __repr__(self) -> str:
-        tables = [
-            _columns([[title for title, _ in _DEVICES], *self.devices]),
-            _columns([[title for title, _ in _SETTINGS], *self.settings]),
-        ]
-        return "\n\n".join([*tables, "\n".join([*self.live, self.preview])])
+        tables = (
+            [[title for title, _ in _DEVICES], *self.devices],
+            [[title for title, _ in _SETTINGS], *self.settings],
+        )
+        parts = [*map(aligned, tables), [*self.live, self.preview]]
+        return "\n\n".join("\n".join(lines) for lines in parts)
 
 
 def collect() -> Overview:
@@ -162,9 +163,3 @@ def _value(name: str, value: Any, planned: Plan | None) -> str:
 
 def _cells(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[text(cell) for cell in row] for row in rows]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines)

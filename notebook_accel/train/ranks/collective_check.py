@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.errors import DistributedOperationException
-from notebook_accel.rank_spans import spans
+from notebook_accel.rank_spans import named
 from notebook_accel.train.ranks.communicator import Communicator
 from notebook_accel.train.tensors import pytree
 
@@ -147,7 +147,7 @@ def _by_text(texts: Mapping[int, str], of: str = "{0}: {1}") -> list[str]:
 
 def _name_ranks(ranks: list[int]) -> str:
     """`rank 2`, or `ranks 0, 2-5`."""
-    return f"rank{'s' * (len(ranks) > 1)} {spans(ranks).replace(',', ', ')}"
+    return named(ranks).replace(",", ", ")
 
 
 def _indented(lines: Iterable[str]) -> str:

@@ -79,6 +79,8 @@ def test_those_who_keep_ranks_tell_of_them(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(job_commands, "running", lambda: ["2 ranks of <b>", "1 job"])
     shown = status.collect()
     assert "\n2 ranks of <b>\n1 job\n" in repr(shown)
+    devices, settings, rest = repr(shown).split("\n\n")  # two tables, and what runs
+    assert (devices.split()[0], settings.split()[0], rest.splitlines()[0]) == ("Device", "Setting", "2 ranks of <b>")
     assert "2 ranks of &lt;b&gt;" in shown._repr_html_()
 
 

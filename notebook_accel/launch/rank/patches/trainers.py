@@ -15,6 +15,7 @@ from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Metrics
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.rank_spans import counted
 
 
 def install() -> None:
@@ -57,7 +58,7 @@ def _launch(self: Any, *args: Any, **kwargs: Any) -> Any:
     nodes = f", num_nodes={ranks // here}" if ranks > here else ""
     raise ConfigurationError(
         "Lightning's strategies 'ddp_notebook', 'ddp_fork', and 'ddp_spawn' start processes of their own, but this "
-        f'code runs on {ranks} rank{"s" if ranks > 1 else ""} already: write strategy="ddp", devices={here}{nodes}'
+        f'code runs on {counted(ranks)} already: write strategy="ddp", devices={here}{nodes}'
     )
 
 
