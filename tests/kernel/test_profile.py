@@ -13,6 +13,7 @@ import pytest
 from tests.live_notebook import Notebook
 
 WORK = """
+import itertools
 from torch import nn
 from notebook_accel import Accelerator
 
@@ -49,7 +50,17 @@ def steps(count, path=""):
         time.sleep(0.05)
     wait_for(path) if path else None
 
-def steps_in_own_profile(begin, end):
+def train_until_recorded(rank_that_dies):
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    def recorded(optimizer, *_):
+        number = next(recording) if torch.autograd._profiler_enabled() else 0
+        if number == 3 and dist.get_rank() == rank_that_dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+    recording = itertools.count()
+    register_optimizer_step_post_hook(recorded)
+    train("/never")
+
+def steps_in_own_profile(end):
     from torch.profiler import profile
     parameter = nn.Parameter(torch.zeros(4))
     optimizer = torch.optim.SGD([parameter], 0.01)
@@ -57,9 +68,10 @@ def steps_in_own_profile(begin, end):
         parameter.sum().backward()
         optimizer.step()
     print("begun")
-    while not os.path.exists(begin):
+    recorded = 0
+    while recorded < 3:
         step()
-        time.sleep(0.001)  # the thousand steps that are asked for take longer than it takes until then
+        recorded += torch.autograd._profiler_enabled()
     with profile() as found:
         print("profiling")
         while not os.path.exists(end):
@@ -200,37 +212,25 @@ def test_a_function_that_ends_leaves_the_steps_before(prepared: Notebook) -> Non
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_rank_that_dies_meanwhile_leaves_the_steps_of_the_others(
-    prepared: Notebook, tmp_path: Path, size: int
-) -> None:
-    go = tmp_path / "go"
-    cell = prepared.check(f"job = notebook_launcher(train, ({str(go)!r},), num_processes={size}, block=False)")
-    if size == 1:
-        prepared.read_until(cell, "training")
-    else:
-        prepared.read_until_ranks_wrote(cell, "training", size)
-    kill = "threading.Timer(0.3, os.kill, (job.ranks[-1].pid, signal.SIGKILL)).start()"
-    died = prepared.run(f"{kill}\njob.profile(1000)")
+def test_a_rank_that_dies_meanwhile_leaves_the_steps_of_the_others(prepared: Notebook, size: int) -> None:
+    launched = f"job = notebook_launcher(train_until_recorded, ({size - 1},), num_processes={size}, block=False)"
+    died = prepared.run(f"{launched}\njob.profile(1000)")
     if size == 1:
         assert died.error == "JobEndedError"
-        assert "train() has ended (failed), so its steps can't be profiled" in died.error_text
+        assert "train_until_recorded() has ended (failed), so its steps can't be profiled" in died.error_text
     else:
-        assert died.value is not None
-        assert died.value.startswith("train() on rank 0: ")
+        assert died.value is not None, died.error_text
+        assert died.value.startswith("train_until_recorded() on rank 0: ")
         assert "rank 1 ended before it sent a trace" in died.value
 
 
 def test_a_profiler_of_the_code_comes_first(prepared: Notebook, tmp_path: Path) -> None:
-    begin, end = tmp_path / "begin", tmp_path / "end"
+    end = tmp_path / "end"
     cell = prepared.check(
-        f"job = notebook_launcher(steps_in_own_profile, ({str(begin)!r}, {str(end)!r}), num_processes=1, block=False)"
+        f"job = notebook_launcher(steps_in_own_profile, ({str(end)!r},), num_processes=1, block=False)"
     )
     prepared.read_until(cell, "begun")
-    text = prepared.value(
-        "import threading, pathlib\n"
-        f"threading.Timer(0.3, pathlib.Path({str(begin)!r}).touch).start()\n"
-        "repr(job.profile(1000, timeout=20))"
-    )
+    text = prepared.value("repr(job.profile(1000, timeout=20))")
     assert "rank 0: its code started a profiler of its own after " in text
     prepared.read_until(cell, "profiling")
     refused = prepared.run("job.profile()").error_text
