@@ -159,8 +159,12 @@ def test_what_is_saved_is_offered_the_next_time(config: Callable[..., Result], p
     assert saved(path) == {**before, "num_machines": 1}
 
 
-def test_without_a_terminal_it_says_how_to_do_without(config: Callable[..., Result], path: Path) -> None:
-    assert "add --yes" in refused(config(answers="1\n2\n"))
+def test_without_a_terminal_it_says_how_to_do_without(path: Path) -> None:
+    command = [sys.executable, "-m", "notebook_accel", "config"]
+    environment = {**os.environ, "NOTEBOOK_ACCEL_CONFIG_FILE": str(path)}
+    ended = subprocess.run(command, input="1\n2\n", env=environment, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "add --yes" in ended.stderr
     assert not path.exists()
 
 

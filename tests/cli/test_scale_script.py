@@ -1,5 +1,6 @@
 """Measuring a script with several numbers of ranks, and comparing the jobs that this leaves on the disk."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -29,10 +30,12 @@ if __name__ == "__main__":
     print("trained by", accelerator.process_index, file=sys.stderr)
     sys.exit(0)
 """
+APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+"""Has click before 8.2 keep stdout and stderr apart, as later releases always do."""
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
+    result = CliRunner(**APART).invoke(main, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -13,6 +13,7 @@ from typing import IO
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.system import memory, own_process, processes
 from notebook_accel.launch.system.limits import explain_refusal
+from notebook_accel.launch.wire.constants import recorder_size
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.server.main:main"
@@ -142,8 +143,12 @@ class Server:
 
 
 def load_time(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries read when they load. A change of any of them needs a new server."""
-    return {name: value for name, value in environment.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
+    """The variables that libraries read when they load. A change of any of them needs a new server.
+
+    What each launch adds by default counts as set, so that a launch can use the server that was started before it.
+    """
+    found = {**environment, **recorder_size(environment)}
+    return {name: value for name, value in found.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
 
 
 def _reap_later(child: subprocess.Popen[bytes] | None) -> None:

@@ -2,6 +2,7 @@ import psutil
 import pytest
 
 from notebook_accel.launch.engines.contract import Rendezvous
+from notebook_accel.launch.engines.server_connection import load_time
 from notebook_accel.launch.plan import environment as environments
 from notebook_accel.launch.plan.plan import Plan
 from tests.launch.plan.test_plan import machine, make
@@ -136,6 +137,12 @@ def test_ranks_of_one_machine_talk_on_the_loopback() -> None:
     assert told["NCCL_SOCKET_IFNAME"] == loopback
     assert "127.0.0.1" in [address.address for address in psutil.net_if_addrs()[loopback]]
     assert environment(make(machine()), GLOO_SOCKET_IFNAME="eth7")["GLOO_SOCKET_IFNAME"] == "eth7"
+
+
+@pytest.mark.parametrize("environ", [{}, {"TORCH_FR_BUFFER_SIZE": "10"}, {"TORCH_LOGS": "dynamo"}])
+def test_ranks_can_be_forked_from_the_server_that_was_started_before_their_launch(environ: dict[str, str]) -> None:
+    made = make(machine(), num_processes=2, env={"LEARNING_RATE": "0.1"})
+    assert load_time(environment(made, **environ)) == load_time(environ)
 
 
 def test_the_environment_of_the_notebook_is_not_changed() -> None:
