@@ -17,4 +17,5 @@ await build({
   banner: { js: "// Built from extension/src by `npm run build` there." },
 });
 
-await copyFile("node_modules/uplot/LICENSE", `${outdir}/uplot-license.txt`);
+for (const name of ["uplot", "lit-html"])
+  await copyFile(`node_modules/${name}/LICENSE`, `${outdir}/${name}-license.txt`);

@@ -19,7 +19,8 @@ await build({
   target: ["es2022"],
   charset: "utf8",
   packages: "external",
-  alias: { uplot: resolve("../node_modules/uplot/dist/uPlot.esm.js") }, // a part of the module, as in the panel
+  // parts of the module, as in the panel
+  alias: { uplot: resolve("../node_modules/uplot/dist/uPlot.esm.js"), "lit-html": resolve("../node_modules/lit-html") },
 });
 await build({ entryPoints: ["style/index.css"], outfile: `${stage}/style/index.css`, bundle: true, charset: "utf8" });
 for (const name of ["schema", "webpack.config.cjs"]) cpSync(name, `${stage}/${name}`, { recursive: true });

@@ -1,52 +1,56 @@
-import { make, setAttribute, setText } from "./dom";
+import { html, nothing, render } from "lit-html";
+import { live } from "lit-html/directives/live.js";
+import { make } from "./dom";
 import { canNotify } from "./page";
-import { choose, chosen, type Preference } from "./preferences";
+import { choose, chosen } from "./preferences";
 
 /** What is known of the run, unfolded on request, and what the page does besides. */
 export class About {
-  readonly element: HTMLDetailsElement;
-  #facts = make("dl", "na-about-facts");
-  #drawn: Record<string, string> | undefined;
-  #hint = make("span", "na-feedback", { "aria-live": "polite" });
+  readonly element = make("details", "na-about");
+  #facts: Record<string, string> = {};
+  #hint = "";
 
   constructor() {
-    const summary = make("summary", "na-fold", {}, "About this run");
-    const title = this.#choice("tab-title", "Show progress in the tab's title");
-    const notify = this.#choice("notify", "Notify me when a job ends");
-    const box = notify.firstElementChild as HTMLInputElement;
-    box.checked = chosen("notify") && canNotify() && Notification.permission === "granted";
-    box.disabled = !canNotify();
-    setAttribute(notify, "title", canNotify() ? null : "The browser lets only pages of this machine or https notify");
-    box.addEventListener("change", () => void this.#ask(box));
-    const options = make("div", "na-options", {}, title, notify, this.#hint);
-    this.element = make("details", "na-about", {}, summary, this.#facts, options);
+    this.#draw();
   }
 
   update(facts: Record<string, string>): void {
-    if (facts === this.#drawn) return;
-    this.#drawn = facts;
-    Object.entries(facts).forEach(([name, fact], index) => {
-      const at = 2 * index;
-      if (this.#facts.children.length <= at) this.#facts.append(make("dt", "na-key"), make("dd", "na-about-fact"));
-      setText(this.#facts.children[at] as HTMLElement, name);
-      setText(this.#facts.children[at + 1] as HTMLElement, fact);
-    });
-    while (this.#facts.children.length > 2 * Object.keys(facts).length) this.#facts.lastElementChild?.remove();
+    if (facts === this.#facts) return;
+    this.#facts = facts;
+    this.#draw();
   }
 
-  #choice(name: Preference, text: string): HTMLLabelElement {
-    const box = make("input", "", { type: "checkbox" });
-    box.checked = chosen(name);
-    box.addEventListener("change", () => choose(name, box.checked));
-    return make("label", "na-option", {}, box, ` ${text}`);
+  #draw(): void {
+    const facts = Object.entries(this.#facts);
+    const isNotified = chosen("notify") && canNotify() && Notification.permission === "granted";
+    const blocked = canNotify() ? nothing : "The browser lets only pages of this machine or https notify";
+    render(
+      html`<summary class="na-fold">About this run</summary>
+      <dl class="na-about-facts">${facts.map(
+        ([name, fact]) => html`<dt class="na-key">${name}</dt><dd class="na-about-fact">${fact}</dd>`,
+      )}</dl>
+      <div class="na-options">
+        <label class="na-option"><input type="checkbox" .checked=${live(chosen("tab-title"))}
+          @change=${(event: Event) => choose("tab-title", isTicked(event))}> Show progress in the tab's title</label>
+        <label class="na-option" title=${blocked}><input type="checkbox" .checked=${live(isNotified)}
+          ?disabled=${!canNotify()} @change=${(event: Event) => this.#notify(isTicked(event))}> Notify me when a job
+          ends</label>
+        <span class="na-feedback" aria-live="polite">${this.#hint}</span>
+      </div>`,
+      this.element,
+    );
   }
 
   /** Asks for the permission to notify: only here, since the user has just wished for it. */
-  async #ask(box: HTMLInputElement): Promise<void> {
-    setText(this.#hint, "");
-    if (!box.checked || (await Notification.requestPermission()) === "granted") return;
-    box.checked = false;
-    choose("notify", false);
-    setText(this.#hint, "The browser blocks notifications for this page; its settings can allow them");
+  async #notify(isWished: boolean): Promise<void> {
+    choose("notify", isWished);
+    const isBlocked = isWished && (await Notification.requestPermission()) !== "granted";
+    if (isBlocked) choose("notify", false);
+    this.#hint = isBlocked ? "The browser blocks notifications for this page; its settings can allow them" : "";
+    this.#draw();
   }
+}
+
+function isTicked(event: Event): boolean {
+  return (event.target as HTMLInputElement).checked;
 }

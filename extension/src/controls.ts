@@ -1,110 +1,77 @@
-import { make, setAttribute, setChildren, setText } from "./dom";
+import { html, nothing, render, type TemplateResult } from "lit-html";
+import { live } from "lit-html/directives/live.js";
+import { make } from "./dom";
 import type { Command, Controls as Model, Tunable } from "./model";
 
 /** Buttons that pause, save and end the training, and fields for values that can be tuned while it runs. */
 export class Controls {
   readonly element = make("div", "na-controls", { role: "group", "aria-label": "Controls of the training" });
   #send: (content: object) => void;
-  #buttons: CommandButton[] = [];
-  #fields = new Map<string, TunableField>();
-  #feedback = make("span", "na-feedback", { "aria-live": "polite" });
-  #drawn: Model | undefined;
+  #model: Model | undefined;
+  #feedback = "";
+  /** What the user has typed, by the name of the value: it stays until the value that it is to replace changes. */
+  #typed = new Map<string, { text: string; over: string }>();
 
   /** @param send Sends a message to the kernel. */
   constructor(send: (content: object) => void) {
-    this.#send = send;
+    this.#send = (content) => send({ cmd: "control", ...content });
     this.element.hidden = true;
   }
 
   update(model: Model): void {
-    if (model === this.#drawn) return;
-    this.#drawn = model;
+    if (model === this.#model) return;
+    this.#model = model;
+    this.#feedback = model.feedback;
+    for (const { name, value } of model.tunables) if (this.#typed.get(name)?.over !== value) this.#typed.delete(name);
+    this.#draw(model);
+  }
+
+  #draw(model: Model): void {
     this.element.hidden = model.commands.length === 0;
-    model.commands.forEach((command, index) => {
-      this.#buttons[index] ??= new CommandButton((content) => this.#request(content));
-      this.#buttons[index].update(command);
-    });
-    this.#buttons.length = model.commands.length;
-    for (const tunable of model.tunables) {
-      const field = this.#fields.get(tunable.name) ?? new TunableField((content) => this.#request(content));
-      this.#fields.set(tunable.name, field);
-      field.update(tunable);
-    }
-    setText(this.#feedback, model.feedback);
-    const fields = model.tunables.map(({ name }) => (this.#fields.get(name) as TunableField).element);
-    setChildren(this.element, [...this.#buttons.map((button) => button.element), ...fields, this.#feedback]);
+    const buttons = model.commands.map((command) => this.#button(model, command));
+    const fields = model.tunables.map((tunable) => this.#field(model, tunable));
+    render(
+      html`${buttons}${fields}<span class="na-feedback" aria-live="polite">${this.#feedback}</span>`,
+      this.element,
+    );
   }
 
-  /** Sends a request, or shows why there is none to send. */
-  #request(content: object | string): void {
-    if (typeof content === "string") setText(this.#feedback, content);
-    else this.#send({ cmd: "control", ...content });
-  }
-}
-
-type Request = (content: object | string) => void;
-
-/** A button; one that is not possible can have the focus, and says why. */
-class CommandButton {
-  readonly element = make("button", "na-control", { type: "button" });
-  #command: Command | undefined;
-
-  constructor(request: Request) {
-    this.element.addEventListener("click", () => {
-      if (this.#command?.possible) request({ action: this.#command.action });
-      else if (this.#command) request(this.#command.hint);
-    });
+  /** A button; one that is not possible can have the focus, and says why. */
+  #button(model: Model, { action, label, hint, possible }: Command): TemplateResult {
+    const onClick = () => {
+      if (possible) return this.#send({ action });
+      this.#feedback = hint;
+      this.#draw(model);
+    };
+    return html`<button type="button" class="na-control" data-action=${action} title=${hint}
+      aria-disabled=${possible ? nothing : "true"} @click=${onClick}>${label}</button>`;
   }
 
-  update(command: Command): void {
-    this.#command = command;
-    setText(this.element, command.label);
-    setAttribute(this.element, "data-action", command.action);
-    setAttribute(this.element, "title", command.hint);
-    setAttribute(this.element, "aria-disabled", command.possible ? null : "true");
-  }
-}
-
-/** A number with a button that changes it. What the user types stays until the value changes, or Escape is pressed. */
-class TunableField {
-  readonly element: HTMLFormElement;
-  #input = make("input", "na-number-field", { type: "number", step: "any" });
-  #name = make("span", "na-key");
-  #set = make("button", "na-control", { type: "submit" }, "Set");
-  #shown = "";
-
-  constructor(request: Request) {
-    const label = make("label", "na-field", {}, this.#name, this.#input);
-    this.element = make("form", "na-tunable", { novalidate: "" }, label, this.#set);
-    this.#input.addEventListener("input", () => this.#draw());
-    this.#input.addEventListener("keydown", (event) => {
+  /** A number with a button that changes it; Escape brings the value back that it has. */
+  #field(model: Model, { name, value, hint, whole }: Tunable): TemplateResult {
+    const text = this.#typed.get(name)?.text ?? value;
+    const onInput = (event: Event) => {
+      this.#typed.set(name, { text: (event.target as HTMLInputElement).value, over: value });
+      this.#draw(model);
+    };
+    const onKey = (event: KeyboardEvent) => {
       event.stopPropagation(); // the notebook has shortcuts
       if (event.key !== "Escape") return;
       event.preventDefault(); // otherwise, a dialog around the panel would close
-      this.#reset();
-    });
-    this.element.addEventListener("submit", (event) => {
+      this.#typed.delete(name);
+      this.#draw(model);
+    };
+    const onSubmit = (event: Event) => {
       event.preventDefault();
-      request({ action: "tune", name: this.#name.textContent, value: this.#input.value });
-    });
-  }
-
-  update(tunable: Tunable): void {
-    setText(this.#name, tunable.name);
-    setAttribute(this.#input, "title", tunable.hint || null);
-    setAttribute(this.#input, "step", tunable.whole ? "1" : "any");
-    setAttribute(this.#set, "aria-label", `Set ${tunable.name}`);
-    if (tunable.value === this.#shown) return;
-    this.#shown = tunable.value;
-    this.#reset();
-  }
-
-  #reset(): void {
-    this.#input.value = this.#shown;
-    this.#draw();
-  }
-
-  #draw(): void {
-    this.#set.disabled = this.#input.value === this.#shown;
+      this.#send({ action: "tune", name, value: text });
+    };
+    return html`<form class="na-tunable" novalidate @submit=${onSubmit}>
+      <label class="na-field">
+        <span class="na-key">${name}</span>
+        <input class="na-number-field" type="number" step=${whole ? "1" : "any"} title=${hint || nothing}
+          .value=${live(text)} @input=${onInput} @keydown=${onKey}>
+      </label>
+      <button type="submit" class="na-control" aria-label="Set ${name}" ?disabled=${text === value}>Set</button>
+    </form>`;
   }
 }

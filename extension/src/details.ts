@@ -1,6 +1,6 @@
-import { ProgressBar } from "./bar";
-import { inOrder, inOrderOf, make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
-import { drawKeyValueList } from "./keyValueList";
+import { html, nothing, type TemplateResult } from "lit-html";
+import { inOrder, inOrderOf, make, newId, OWN_KEYS, percent, setText } from "./dom";
+import { pairs, progressBar, timeLeft } from "./elements";
 import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
 
@@ -8,92 +8,61 @@ const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 
 /** The expanded part of a row: a rank's stack, all its progress bars, all its metrics, its output. */
 export class Details {
-  readonly element: HTMLElement;
-  #bars = make("div", "na-subbars");
-  #activity = make("div", "na-doing");
-  #values = make("div", "na-all-values");
-  #stack: HTMLPreElement;
-  #ask = make("button", "na-ask", { type: "button" }, "Where is it now?");
-  #log: LogView;
-  #bar = new Map<string, Subbar>();
-  #drawn: Partial<Rank> = {};
+  readonly id = newId();
+  readonly #rank: string;
+  readonly #onAsk: () => void;
+  readonly #log: LogView;
+  readonly #stack: HTMLPreElement;
+  #shown = "";
 
-  constructor(rank: string, id: string, onAsk: () => void, log: LogView) {
+  /** @param onAsk Called when the user asks for the rank's stack. */
+  constructor(rank: string, onAsk: () => void, log: LogView) {
+    this.#rank = rank;
+    this.#onAsk = onAsk;
+    this.#log = log;
     const stack = { tabindex: "0", role: "group", "aria-label": `Python stack of rank ${rank}`, ...OWN_KEYS };
     this.#stack = make("pre", "na-stack", stack);
     this.#stack.hidden = true;
-    setAttribute(this.#ask, "title", `Show the Python stack of rank ${rank}`);
-    this.#ask.addEventListener("click", onAsk);
-    this.#log = log;
-    const label = { id, role: "group", "aria-label": `Details of rank ${rank}` };
-    // The button is first, so that it stays in its place under the pointer while bars and values come and go.
-    this.element = make("div", "na-details", label, this.#ask, this.#stack, this.#bars);
-    this.element.append(this.#activity, this.#values, this.#log.element);
   }
 
   /** @param names All metrics, in their order. */
-  update(rank: Rank, names: string[]): void {
-    if (rank.bars !== this.#drawn.bars) this.#drawBars(rank.bars);
-    this.#drawValues(rank, names);
-    if (rank.stack !== this.#drawn.stack) this.#drawStack(rank.stack);
+  draw(rank: Rank, names: string[]): TemplateResult {
+    const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
+    const values = [...inOrderOf(names, rank.values), ...memory, ...Object.entries(rank.usage_facts)];
+    // The button is first, so that it stays in its place under the pointer while bars and values come and go.
+    return html`<div id=${this.id} class="na-details" role="group" aria-label="Details of rank ${this.#rank}">
+      <button type="button" class="na-ask" title="Show the Python stack of rank ${this.#rank}"
+        ?hidden=${ENDED.includes(rank.phase)} @click=${this.#onAsk}>Where is it now?</button>
+      ${this.#stack}
+      <div class="na-subbars">${inOrder(rank.bars).map(([, bar]) => subbar(bar))}</div>
+      <div class="na-doing">${rank.detail}</div>
+      <div class="na-all-values">${pairs(values)}</div>
+      ${this.#log.element}
+    </div>`;
+  }
+
+  /** Updates what scrolls, once the rest has been drawn. */
+  update(rank: Rank): void {
     this.#log.update(rank.lines);
-    this.#ask.hidden = ENDED.includes(rank.phase);
-    this.#drawn = rank;
+    if (rank.stack === this.#shown) return;
+    this.#shown = rank.stack;
+    setText(this.#stack, rank.stack);
+    this.#stack.hidden = rank.stack === "";
+    this.#stack.scrollTop = this.#stack.scrollHeight; // the innermost frame is the last
   }
 
   dispose(): void {
     this.#log.dispose();
-    this.element.remove();
-  }
-
-  #drawBars(bars: Record<string, Bar>): void {
-    for (const number of this.#bar.keys()) if (!(number in bars)) this.#bar.delete(number);
-    const elements = inOrder(bars).map(([number, bar]) => {
-      let drawn = this.#bar.get(number);
-      if (drawn === undefined) {
-        drawn = new Subbar();
-        this.#bar.set(number, drawn);
-      }
-      drawn.update(bar);
-      return drawn.element;
-    });
-    setChildren(this.#bars, elements);
-  }
-
-  #drawValues(rank: Rank, names: string[]): void {
-    setText(this.#activity, rank.detail);
-    const memory: [string, string][] = rank.memory ? [["memory", rank.memory]] : [];
-    drawKeyValueList(this.#values, [...inOrderOf(names, rank.values), ...memory, ...Object.entries(rank.usage_facts)]);
-  }
-
-  #drawStack(stack: string): void {
-    setText(this.#stack, stack);
-    this.#stack.hidden = stack === "";
-    this.#stack.scrollTop = this.#stack.scrollHeight; // the innermost frame is the last
   }
 }
 
-class Subbar {
-  readonly element: HTMLElement;
-  #name = make("span", "na-subname");
-  #bar = new ProgressBar("na-bar", "");
-  #percent = make("span", "na-percent");
-  #amount = make("span", "na-amount");
-  #time = make("span", "na-remaining");
-
-  constructor() {
-    this.element = make("div", "na-subbar", {}, this.#name, this.#bar.element, this.#percent, this.#amount, this.#time);
-  }
-
-  update(bar: Bar): void {
-    setText(this.#name, bar.description);
-    this.#name.style.paddingInlineStart = `${bar.depth}em`;
-    setAttribute(this.#bar.element, "aria-label", bar.description || "progress");
-    const label = [bar.amount, bar.rate, bar.postfix].filter(Boolean).join("  ");
-    this.#bar.update(bar.done, label);
-    setText(this.#percent, percent(bar.done));
-    setText(this.#amount, label);
-    setText(this.#time, bar.time_left && `${bar.time_left} left`);
-    setAttribute(this.element, "data-closed", bar.closed ? "" : null);
-  }
+function subbar(bar: Bar): TemplateResult {
+  const amount = [bar.amount, bar.rate, bar.postfix].filter(Boolean).join("  ");
+  return html`<div class="na-subbar" data-closed=${bar.closed ? "" : nothing}>
+    <span class="na-subname" .style=${`padding-inline-start: ${bar.depth}em`}>${bar.description}</span>
+    ${progressBar("na-bar", bar.description || "progress", bar.done, amount)}
+    <span class="na-percent">${percent(bar.done)}</span>
+    <span class="na-amount">${amount}</span>
+    <span class="na-remaining">${timeLeft(bar)}</span>
+  </div>`;
 }

@@ -1,5 +1,5 @@
 import { make, OWN_KEYS, percent, setAttribute, setChildren, setText } from "./dom";
-import { HostHeadings } from "./hostHeadings";
+import { withHeadings } from "./elements";
 import type { Rank } from "./model";
 
 /**
@@ -12,7 +12,6 @@ const CELLS_PER_FRAME = 16;
 export class Grid {
   readonly element = make("div", "na-grid", { role: "group", "aria-label": "Ranks; arrow keys move between them" });
   #cells = new Map<string, Cell>();
-  #headings = new HostHeadings();
   #laidOut: Record<string, Rank> | undefined;
   #hosts = "";
   /** The index of the cell with which the next frame starts. */
@@ -30,7 +29,7 @@ export class Grid {
   }
 
   /** Draws changed cells, at most `CELLS_PER_FRAME`; returns whether any remain for the next frame. */
-  update(ranks: Record<string, Rank>, open: Set<string>): boolean {
+  update(ranks: Record<string, Rank>, open: { has(rank: string): boolean }): boolean {
     this.#layOut(ranks);
     const cells = [...this.#cells];
     let drawn = 0;
@@ -62,7 +61,10 @@ export class Grid {
       this.#cells.set(number, cell);
       cells.push([cell.element, rank.host]);
     }
-    setChildren(this.element, this.#headings.insert(cells));
+    setChildren(
+      this.element,
+      withHeadings(cells, (host) => make("div", "na-machine", {}, host)),
+    );
   }
 
   focus(rank: string): void {

@@ -1,10 +1,13 @@
-import { make, setChildren } from "./dom";
+import { html, render, type TemplateResult } from "lit-html";
+import { repeat } from "lit-html/directives/repeat.js";
+import { Details } from "./details";
+import { make } from "./dom";
+import { withHeadings } from "./elements";
 import { Grid } from "./grid";
-import { HostHeadings } from "./hostHeadings";
 import { LogView } from "./logs/logView";
 import type { State } from "./model";
 import type { Questions } from "./questions";
-import { Row } from "./row";
+import { row } from "./row";
 
 /** How many of the failed ranks have a row below the grid even if the user has not expanded them. */
 const MAX_FAILED_ROWS = 4;
@@ -12,15 +15,9 @@ const MAX_FAILED_ROWS = 4;
 /** All ranks: as rows, or if there are many, as a grid, with rows around it for expanded and failed ranks. */
 export class Ranks {
   readonly element = make("div", "na-ranks");
-  #failed = make("div", "na-rows", { role: "list", "aria-label": "Ranks that failed" });
-  #list = make("div", "na-rows", { role: "list", "aria-label": "Ranks" });
-  #headings = new Map<HTMLElement, HostHeadings>([
-    [this.#failed, new HostHeadings("listitem")],
-    [this.#list, new HostHeadings("listitem")],
-  ]);
   #grid: Grid | undefined;
-  #rows = new Map<string, Row>();
-  #open = new Set<string>();
+  /** Those of the expanded ranks. */
+  #details = new Map<string, Details>();
   #redraw: () => void;
   #send: (content: object) => void;
   #questions: Questions;
@@ -31,60 +28,57 @@ export class Ranks {
     this.#questions = questions;
     this.#title = title;
     this.#send = send;
-    this.element.append(this.#failed, this.#list);
   }
 
   /** Draws what has changed; returns whether anything remains for the next frame. */
   update(state: State): boolean {
     const { head, ranks } = state;
-    let hasMore = false;
     const failed = head.failed.map(String);
-    if (head.layout === "grid") {
-      if (this.#grid === undefined) {
-        this.#grid = new Grid((rank) => this.#toggle(rank));
-        this.#failed.after(this.#grid.element);
-      }
-      hasMore = this.#grid.update(ranks, this.#open);
-      const first = failed.slice(0, MAX_FAILED_ROWS);
-      const rest = [...this.#open].filter((rank) => !first.includes(rank)).sort((one, other) => +one - +other);
-      this.#drawRows(this.#failed, state, first);
-      this.#drawRows(this.#list, state, rest);
-    } else {
-      const rest = Object.keys(ranks).filter((rank) => !head.failed.includes(+rank));
-      this.#drawRows(this.#list, state, [...failed, ...rest]);
-    }
+    const isGrid = head.layout === "grid";
+    if (isGrid) this.#grid ??= new Grid((rank) => this.#toggle(rank));
+    const first = isGrid ? failed.slice(0, MAX_FAILED_ROWS) : [];
+    const open = [...this.#details.keys()].sort((one, other) => +one - +other);
+    const rest = isGrid ? open.filter((rank) => !first.includes(rank)) : [...failed, ...Object.keys(ranks)];
+    const hasMore = this.#grid?.update(ranks, this.#details) ?? false;
+    const lists = [this.#list("Ranks that failed", first, state), this.#list("Ranks", rest, state)];
+    render(html`${lists[0]}${this.#grid?.element}${lists[1]}`, this.element);
+    for (const [rank, details] of this.#details) if (ranks[rank]) details.update(ranks[rank]);
     return hasMore;
   }
 
-  #drawRows(list: HTMLElement, { head, ranks }: State, order: string[]): void {
-    const elements: [HTMLElement, string][] = [];
-    for (const rank of order) {
-      const state = ranks[rank];
-      if (state === undefined) continue;
-      let row = this.#rows.get(rank);
-      if (row === undefined) {
-        row = new Row(
-          rank,
-          () => this.#toggle(rank),
-          () => this.#send({ cmd: "stack", rank: +rank }),
-          () => new LogView({ rank: +rank, title: this.#title }, this.#questions, true),
-        );
-        this.#rows.set(rank, row);
-      }
-      row.update(state, this.#open.has(rank), head.metric_names);
-      elements.push([row.element, state.host]);
-    }
-    setChildren(list, this.#headings.get(list)?.insert(elements) ?? []);
-    list.hidden = elements.length === 0;
+  #list(label: string, order: string[], { head, ranks }: State): TemplateResult {
+    type Item = [string, TemplateResult];
+    const rows = [...new Set(order)].flatMap((number): [Item, string][] => {
+      const rank = ranks[number];
+      if (rank === undefined) return [];
+      const drawn = row(number, rank, head.metric_names, this.#details.get(number), () => this.#toggle(number));
+      return [[[number, drawn], rank.host]];
+    });
+    const heading = (host: string, index: number): Item => [
+      `host ${index}`,
+      html`<div class="na-machine" role="listitem">${host}</div>`,
+    ];
+    const all = withHeadings(rows, heading);
+    const items = repeat(
+      all,
+      ([key]) => key,
+      ([, drawn]) => drawn,
+    );
+    return html`<div class="na-rows" role="list" aria-label=${label} ?hidden=${all.length === 0}>${items}</div>`;
   }
 
   #toggle(rank: string): void {
-    if (!this.#open.delete(rank)) {
-      this.#open.add(rank);
-    } else if (this.#grid && this.#rows.get(rank)?.element.contains(document.activeElement)) {
-      this.#grid.focus(rank); // its row, which has the focus, is removed
+    const details = this.#details.get(rank);
+    if (details === undefined) {
+      const log = new LogView({ rank: +rank, title: this.#title }, this.#questions, true);
+      this.#details.set(rank, new Details(rank, () => this.#send({ cmd: "stack", rank: +rank }), log));
+    } else {
+      details.dispose();
+      this.#details.delete(rank);
+      const focused = document.activeElement?.closest<HTMLElement>(".na-row");
+      if (focused?.dataset.rank === rank) this.#grid?.focus(rank); // a row around a grid is removed
     }
-    this.#send({ cmd: "expanded", ranks: [...this.#open].map(Number) });
+    this.#send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
     this.#redraw();
   }
 }

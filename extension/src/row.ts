@@ -1,132 +1,52 @@
-import { ProgressBar } from "./bar";
-import { Details } from "./details";
-import { inOrderOf, make, newId, percent, setAttribute, setText } from "./dom";
-import { drawKeyValueList } from "./keyValueList";
-import type { LogView } from "./logs/logView";
+import { html, nothing, type TemplateResult } from "lit-html";
+import type { Details } from "./details";
+import { inOrderOf, percent } from "./dom";
+import { pairs, progressBar, timeLeft } from "./elements";
 import type { Rank } from "./model";
 
-/** One rank: a line, and its details if the row is expanded. */
-export class Row {
-  readonly element: HTMLElement;
-  readonly #rank: string;
-  readonly #toggle: HTMLButtonElement;
-  readonly #detailsId = newId();
-  readonly #onAsk: () => void;
-  readonly #openLog: () => LogView;
-  #phase = make("span", "na-word");
-  #bar: ProgressBar;
-  #percent = make("span", "na-percent");
-  #mark = make("span", "na-mark");
-  #text = make("span", "na-text");
-  #timeLeft = make("span", "na-remaining");
-  #values = make("span", "na-values");
-  #memory = make("span", "na-memory");
-  #error = make("div", "na-error");
-  #warning = make("div", "na-warning");
-  #details: Details | undefined;
-  #drawn: Rank | undefined;
-
-  /**
-   * @param onToggle Called when the user expands or collapses the row.
-   * @param onAsk Called when the user asks for the rank's stack.
-   * @param openLog Makes the log of the expanded row.
-   */
-  constructor(rank: string, onToggle: () => void, onAsk: () => void, openLog: () => LogView) {
-    this.#rank = rank;
-    this.#openLog = openLog;
-    this.#onAsk = onAsk;
-    this.#toggle = make(
-      "button",
-      "na-toggle",
-      { type: "button", "aria-expanded": "false" },
-      make("span", "na-chevron"),
-    );
-    this.#toggle.setAttribute("aria-label", `Details of rank ${rank}`);
-    this.#toggle.addEventListener("click", onToggle);
-    this.#bar = new ProgressBar("na-bar", `Rank ${rank}`);
-    const phase = make("span", "na-phase", {}, make("span", "na-dot", { "aria-hidden": "true" }), this.#phase);
-    const line = make(
-      "div",
-      "na-line",
-      {},
-      this.#toggle,
-      make("span", "na-rank", {}, rank),
-      phase,
-      this.#bar.element,
-      this.#percent,
-      make("span", "na-words", {}, this.#mark, this.#text),
-      this.#timeLeft,
-      this.#values,
-      this.#memory,
-    );
-    // A click anywhere on the line expands it; keyboards and screen readers use the button.
-    line.addEventListener("click", (event) => {
-      if (!this.#toggle.contains(event.target as Node) && !window.getSelection()?.toString()) onToggle();
-    });
-    this.element = make("div", "na-row", { role: "listitem", "data-rank": rank }, line, this.#error, this.#warning);
-    this.#error.hidden = true;
-    this.#warning.hidden = true;
-    this.#mark.hidden = true;
-  }
-
-  /** @param names All metrics, in their order. */
-  update(rank: Rank, open: boolean, names: string[]): void {
-    if (rank !== this.#drawn) this.#draw(rank, names);
-    this.#setExpanded(rank, open, names);
-    this.#drawn = rank;
-  }
-
-  focus(): void {
-    this.#toggle.focus();
-  }
-
-  #draw(rank: Rank, names: string[]): void {
-    setAttribute(this.element, "data-phase", rank.phase);
-    setAttribute(this.element, "data-marked", rank.mark ? "" : null);
-    setText(this.#phase, rank.phase);
-    setAttribute(this.#phase, "title", rank.detail || null);
-    this.#bar.update(rank.done, [rank.text, rank.time_left && `${rank.time_left} left`].filter(Boolean).join(", "));
-    setText(this.#percent, percent(rank.done));
-    setText(this.#mark, rank.mark);
-    this.#mark.hidden = rank.mark === "";
-    setText(this.#text, rank.text);
-    setAttribute(this.#text, "title", rank.text || null);
-    setText(this.#timeLeft, rank.time_left && `${rank.time_left} left`);
-    this.#drawValues(rank.values, names);
-    setText(this.#memory, rank.usage);
-    setAttribute(this.#memory, "title", tooltip(rank) || null);
-    setText(this.#error, rank.error);
-    this.#error.hidden = rank.error === "";
-    setText(this.#warning, rank.warning);
-    this.#warning.hidden = rank.warning === "";
-  }
-
-  #drawValues(values: Record<string, string>, names: string[]): void {
-    if (values === this.#drawn?.values) return;
-    const entries = inOrderOf(names, values);
-    setAttribute(this.#values, "title", entries.map(([name, value]) => `${name} ${value}`).join("\n") || null);
-    drawKeyValueList(this.#values, entries);
-  }
-
-  #setExpanded(rank: Rank, open: boolean, names: string[]): void {
-    setAttribute(this.#toggle, "aria-expanded", String(open));
-    if (!open) {
-      this.#details?.dispose();
-      this.#details = undefined;
-      setAttribute(this.#toggle, "aria-controls", null);
-      return;
-    }
-    if (this.#details === undefined) {
-      this.#details = new Details(this.#rank, this.#detailsId, this.#onAsk, this.#openLog());
-      this.element.append(this.#details.element);
-      setAttribute(this.#toggle, "aria-controls", this.#detailsId);
-    }
-    this.#details.update(rank, names);
-  }
-}
-
-/** What the rank uses, a line each. */
-function tooltip(rank: Rank): string {
-  const facts = Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`);
-  return [rank.memory, ...facts].filter(Boolean).join("\n");
+/**
+ * One rank: a line, and its details if the row is expanded.
+ *
+ * @param names All metrics, in their order.
+ * @param onToggle Called when the user expands or collapses the row.
+ */
+export function row(
+  number: string,
+  rank: Rank,
+  names: string[],
+  details: Details | undefined,
+  onToggle: () => void,
+): TemplateResult {
+  // A click anywhere on the line expands it, unless it selects text; keyboards and screen readers use the button.
+  const onClick = ({ target }: MouseEvent) => {
+    if ((target as Element).closest(".na-toggle") || !window.getSelection()?.toString()) onToggle();
+  };
+  const words = [rank.text, timeLeft(rank)].filter(Boolean).join(", ");
+  const values = inOrderOf(names, rank.values);
+  const valueLines = values.map(([name, value]) => `${name} ${value}`).join("\n");
+  const usage = [rank.memory, ...Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`)];
+  return html`<div class="na-row" role="listitem" data-rank=${number} data-phase=${rank.phase}
+    data-marked=${rank.mark ? "" : nothing}>
+    <div class="na-line" @click=${onClick}>
+      <button type="button" class="na-toggle" aria-label="Details of rank ${number}"
+        aria-expanded=${String(details !== undefined)} aria-controls=${details?.id ?? nothing}>
+        <span class="na-chevron"></span>
+      </button>
+      <span class="na-rank">${number}</span>
+      <span class="na-phase">
+        <span class="na-dot" aria-hidden="true"></span>
+        <span class="na-word" title=${rank.detail || nothing}>${rank.phase}</span>
+      </span>
+      ${progressBar("na-bar", `Rank ${number}`, rank.done, words)}
+      <span class="na-percent">${percent(rank.done)}</span>
+      <span class="na-words"><span class="na-mark" ?hidden=${!rank.mark}>${rank.mark}</span
+        ><span class="na-text" title=${rank.text || nothing}>${rank.text}</span></span>
+      <span class="na-remaining">${timeLeft(rank)}</span>
+      <span class="na-values" title=${valueLines || nothing}>${pairs(values)}</span>
+      <span class="na-memory" title=${usage.filter(Boolean).join("\n") || nothing}>${rank.usage}</span>
+    </div>
+    <div class="na-error" ?hidden=${!rank.error}>${rank.error}</div>
+    <div class="na-warning" ?hidden=${!rank.warning}>${rank.warning}</div>
+    ${details?.draw(rank, names)}
+  </div>`;
 }

@@ -1,7 +1,8 @@
 /** A tab of the main area, or a dialog, that compares a metric of several jobs, live while it is visible. */
 import { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
-import { make, setChildren, setText } from "../../src/dom";
+import { html, render } from "lit-html";
+import { options } from "../../src/elements";
 import { ComparisonChart } from "./comparisonChart";
 import { jobsIcon } from "./icons";
 import type { Comparison, JobRow } from "./model";
@@ -14,10 +15,10 @@ const SHORT_PAUSE = 200;
 
 export class ComparisonTab extends Widget {
   private readonly chart = new ComparisonChart();
-  private readonly select = make("select", "na-select", { "aria-label": "Metric" });
-  private readonly message = make("p", "na-lab-message", { role: "status" });
   private readonly poll: Poll<void>;
+  /** The metric that is asked for, and the one that is selected. */
   private metric: string;
+  private selected = "";
   private names: string[] = [];
 
   constructor(private readonly jobs: JobRow[]) {
@@ -30,13 +31,7 @@ export class ComparisonTab extends Widget {
     this.title.icon = jobsIcon;
     this.title.closable = true;
     this.metric = jobs.flatMap((job) => job.metrics)[0]?.name ?? "";
-    this.select.addEventListener("change", () => {
-      this.metric = this.select.value;
-      void this.poll.refresh();
-    });
-    const head = make("div", "na-lab-comparison-head", {}, make("label", "", {}, "Metric ", this.select));
-    const named = { "aria-label": "Comparison of jobs" }; // not the node: JupyterLab makes it a tab's panel
-    this.node.append(make("section", "", named, head, this.message, this.chart.element));
+    this.draw("");
     this.poll = new Poll<void>({
       name: "notebook-accel:comparison",
       auto: false,
@@ -60,25 +55,39 @@ export class ComparisonTab extends Widget {
       const ids = this.jobs.map((job) => job.id);
       const found = await compareJobs(ids, asked);
       if (this.isDisposed || asked !== this.metric) return;
-      this.draw(found);
+      this.take(found);
       this.poll.frequency = { ...this.poll.frequency, interval: found.complete ? PAUSE : SHORT_PAUSE };
     } catch (error) {
-      setText(this.message, error instanceof Error ? error.message : String(error));
+      this.draw(error instanceof Error ? error.message : String(error));
       throw error; // so that the next request comes later
     }
   }
 
-  private draw(found: Comparison): void {
-    setText(this.message, found.complete ? "" : "Reading the reports…");
-    const names = found.names.includes(found.metric) ? found.names : [found.metric, ...found.names];
-    if (names.join("\n") !== this.names.join("\n")) {
-      this.names = names;
-      setChildren(
-        this.select,
-        names.map((name) => make("option", "", { value: name }, name)),
-      );
-    }
-    this.select.value = found.metric;
+  private take(found: Comparison): void {
+    this.names = found.names.includes(found.metric) ? found.names : [found.metric, ...found.names];
+    this.selected = found.metric;
+    this.draw(found.complete ? "" : "Reading the reports…");
     this.chart.update(found);
+  }
+
+  private draw(message: string): void {
+    const onChange = (event: Event) => {
+      this.metric = this.selected = (event.target as HTMLSelectElement).value;
+      void this.poll.refresh();
+    };
+    const names = this.names.map((name): [string, string] => [name, name]);
+    // The name is not the node's: JupyterLab makes that a tab's panel.
+    render(
+      html`<section aria-label="Comparison of jobs">
+        <div class="na-lab-comparison-head">
+          <label>Metric
+            <select class="na-select" aria-label="Metric" @change=${onChange}>${options(names, this.selected)}</select>
+          </label>
+        </div>
+        <p class="na-lab-message" role="status">${message}</p>
+        ${this.chart.element}
+      </section>`,
+      this.node,
+    );
   }
 }

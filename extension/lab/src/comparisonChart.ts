@@ -1,9 +1,10 @@
 /** The chart of a comparison: a line for each job, drawn with the panel's code for charts. */
+import { html, render } from "lit-html";
 import type { Line } from "../../src/charts/lines";
 import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts/palette";
 import { Plot } from "../../src/charts/plot";
 import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
-import { make, setAttribute, setChildren } from "../../src/dom";
+import { make, setAttribute } from "../../src/dom";
 import type { Comparison } from "./model";
 
 const HEIGHT = 420;
@@ -63,19 +64,13 @@ export class ComparisonChart {
   }
 
   private drawLegend({ runs }: Comparison): void {
-    const items = runs.map((run, index) => {
-      const swatch = make("span", "na-swatch");
-      swatch.style.background = colorOf(index, this.colors());
-      const text = run.problem ? `${run.label}: ${run.problem}` : run.label;
-      return make(
-        "li",
-        "na-key-item",
-        { title: `Job ${run.id}`, "data-job": run.id },
-        swatch,
-        make("span", "", {}, text),
-      );
-    });
-    setChildren(this.legend, items);
+    const items = runs.map(
+      (run, index) => html`<li class="na-key-item" title="Job ${run.id}" data-job=${run.id}>
+        <span class="na-swatch" .style=${`background: ${colorOf(index, this.colors())}`}></span>
+        <span>${run.problem ? `${run.label}: ${run.problem}` : run.label}</span>
+      </li>`,
+    );
+    render(items, this.legend);
   }
 
   private hover(index: number | null): void {

@@ -1,27 +1,27 @@
 /** The devices in the sidebar: a section that can be closed, and is live while it is open and visible. */
-import { make, setAttribute, setChildren, setText } from "../../src/dom";
+import { html, nothing, render, type TemplateResult } from "lit-html";
+import { repeat } from "lit-html/directives/repeat.js";
+import { make } from "../../src/dom";
 import type { Devices } from "./devices";
 import type { Jobs } from "./jobs";
 import type { Device, Gauge } from "./model";
-import { Sparkline } from "./sparkline";
+import { sparkline } from "./sparkline";
 
 export class DeviceSection {
-  readonly element: HTMLDetailsElement;
-  private readonly message = make("p", "na-lab-message na-lab-problem", { role: "status" });
-  private readonly list = make("ul", "na-lab-devices");
-  private readonly items = new Map<string, DeviceItem>();
+  readonly element = make("details", "na-lab-section", { open: "" });
   private isVisible = false;
 
   constructor(
     private readonly devices: Devices,
     private readonly jobs: Jobs,
   ) {
-    const heading = make("summary", "na-lab-summary-line", {}, make("h2", "na-lab-name", {}, "Devices"));
-    this.element = make("details", "na-lab-section", { open: "" }, heading, this.message, this.list);
-    this.message.hidden = true;
     this.element.addEventListener("toggle", () => this.watch());
-    devices.changed.connect(() => this.draw());
-    jobs.changed.connect(() => this.draw());
+    const draw = () => {
+      if (this.isVisible && this.element.open) this.draw();
+    };
+    devices.changed.connect(draw);
+    jobs.changed.connect(draw);
+    this.draw();
   }
 
   /** Whether the sidebar is visible. */
@@ -35,19 +35,18 @@ export class DeviceSection {
   }
 
   private draw(): void {
-    if (!this.isVisible || !this.element.open) return;
     const { all, problem } = this.devices;
-    setText(this.message, problem);
-    this.message.hidden = problem === "";
-    const present = new Set(all.map((device) => device.id));
-    for (const id of [...this.items.keys()]) if (!present.has(id)) this.items.delete(id);
-    const elements = all.map((device) => {
-      const item = this.items.get(device.id) ?? new DeviceItem();
-      this.items.set(device.id, item);
-      item.update(device, this.jobsOn(device.id));
-      return item.element;
-    });
-    setChildren(this.list, elements);
+    const items = repeat(
+      all,
+      (each) => each.id,
+      (each) => device(each, this.jobsOn(each.id)),
+    );
+    render(
+      html`<summary class="na-lab-summary-line"><h2 class="na-lab-name">Devices</h2></summary>
+      <p class="na-lab-message na-lab-problem" role="status" ?hidden=${problem === ""}>${problem}</p>
+      <ul class="na-lab-devices">${items}</ul>`,
+      this.element,
+    );
   }
 
   private jobsOn(device: string): string[] {
@@ -55,56 +54,18 @@ export class DeviceSection {
   }
 }
 
-/** One device. */
-class DeviceItem {
-  readonly element = make("li", "na-lab-device");
-  private readonly title = make("div", "na-lab-title");
-  private readonly gauges = make("ul", "na-lab-gauges");
-  private readonly drawn = new Map<string, GaugeItem>();
-  private readonly jobs = make("div", "na-lab-device-jobs");
-  private readonly warning = make("div", "na-lab-warning", { role: "status" });
-
-  constructor() {
-    this.element.append(this.title, this.gauges);
-  }
-
-  /** @param jobs - The ranks that are on the device, a line for each job. */
-  update(device: Device, jobs: string[]): void {
-    setAttribute(this.element, "data-device", device.id);
-    setText(this.title, device.title);
-    this.title.title = device.title;
-    const items = device.gauges.map((gauge) => {
-      const item = this.drawn.get(gauge.name) ?? new GaugeItem();
-      this.drawn.set(gauge.name, item);
-      item.update(gauge, device.title);
-      return item.element;
-    });
-    setChildren(this.gauges, items);
-    setText(this.jobs, jobs.join("\n"));
-    setText(this.warning, device.warning);
-    setChildren(this.element, [
-      this.title,
-      this.gauges,
-      ...(jobs.length ? [this.jobs] : []),
-      ...(device.warning ? [this.warning] : []),
-    ]);
-  }
+/** One device, with the ranks that are on it, a line for each job. */
+function device({ id, title, gauges, warning }: Device, jobs: string[]): TemplateResult {
+  const name = html`<div class="na-lab-title" title=${title}>${title}</div>`;
+  const measured = html`<ul class="na-lab-gauges">${gauges.map((each) => gauge(each, title))}</ul>`;
+  const ranks = jobs.length ? html`<div class="na-lab-device-jobs">${jobs.join("\n")}</div>` : nothing;
+  const problem = warning ? html`<div class="na-lab-warning" role="status">${warning}</div>` : nothing;
+  return html`<li class="na-lab-device" data-device=${id}>${name}${measured}${ranks}${problem}</li>`;
 }
 
-class GaugeItem {
-  readonly element = make("li", "na-lab-gauge");
-  private readonly name = make("span", "na-lab-gauge-name");
-  private readonly value = make("span", "na-lab-gauge-value");
-  private readonly spark = new Sparkline();
-
-  constructor() {
-    setAttribute(this.spark.element, "preserveAspectRatio", "none"); // as wide as the gauge
-    this.element.append(make("div", "na-lab-gauge-text", {}, this.name, this.value), this.spark.element);
-  }
-
-  update(gauge: Gauge, device: string): void {
-    setText(this.name, gauge.name);
-    setText(this.value, gauge.value);
-    this.spark.update(`${gauge.name} of ${device} over the last five minutes, now ${gauge.value}`, gauge.lines);
-  }
+function gauge({ name, value, lines }: Gauge, device: string): TemplateResult {
+  const label = `${name} of ${device} over the last five minutes, now ${value}`;
+  const words = html`<span class="na-lab-gauge-name">${name}</span><span class="na-lab-gauge-value">${value}</span>`;
+  const picture = sparkline(label, lines, "none"); // as wide as the gauge
+  return html`<li class="na-lab-gauge"><div class="na-lab-gauge-text">${words}</div>${picture}</li>`;
 }

@@ -1,11 +1,12 @@
 /** The sidebar: the devices and the user's jobs, live while it is visible. */
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
-import { make, setChildren, setText } from "../../src/dom";
+import { html, render } from "lit-html";
+import { repeat } from "lit-html/directives/repeat.js";
 import { DeviceSection } from "./deviceSection";
 import { Devices } from "./devices";
 import { jobsIcon } from "./icons";
-import { type JobActions, JobItem } from "./jobItem";
+import { type JobActions, jobItem } from "./jobItem";
 import type { Jobs } from "./jobs";
 import type { JobRow } from "./model";
 
@@ -20,17 +21,12 @@ export interface SidebarActions extends Omit<JobActions, "choose"> {
 }
 
 export class Sidebar extends Widget {
-  private readonly list = make("ul", "na-lab-jobs");
-  private readonly message = make("p", "na-lab-message", { role: "status" });
-  private readonly items = new Map<string, JobItem>();
   private readonly devices: DeviceSection;
   private readonly chosen = new Map<string, JobRow>();
-  private readonly compare = make("button", "na-lab-button jp-mod-styled", { type: "button" });
-  private readonly itemActions: JobActions;
 
   constructor(
     private readonly jobs: Jobs,
-    actions: SidebarActions,
+    private readonly actions: SidebarActions,
   ) {
     super();
     this.id = "notebook-accel-jobs";
@@ -40,13 +36,10 @@ export class Sidebar extends Widget {
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", "Jobs of notebook-accel");
     this.devices = new DeviceSection(new Devices(), jobs);
-    this.node.append(this.devices.element);
-    this.itemActions = { ...actions, choose: (row, isChosen) => this.choose(row, isChosen) };
-    this.compare.addEventListener("click", () => actions.compare([...this.chosen.values()]));
-    const heading = make("div", "na-lab-jobs-head", {}, make("h2", "na-lab-name", {}, "Jobs"), this.compare);
-    this.node.append(heading, this.message, this.list);
-    this.drawCompare();
-    jobs.changed.connect(() => this.draw());
+    this.draw();
+    jobs.changed.connect(() => {
+      if (this.isVisible) this.draw();
+    });
   }
 
   protected override onAfterShow(message: Message): void {
@@ -78,35 +71,36 @@ export class Sidebar extends Widget {
   private choose(row: JobRow, isChosen: boolean): void {
     if (isChosen) this.chosen.set(row.id, row);
     else this.chosen.delete(row.id);
-    this.drawCompare();
-  }
-
-  private drawCompare(): void {
-    const count = this.chosen.size;
-    setText(this.compare, count ? `Compare (${count})` : "Compare");
-    this.compare.disabled = count < 2 || count > MOST_COMPARED;
-    this.compare.title =
-      count > MOST_COMPARED
-        ? `At most ${MOST_COMPARED} jobs fit on one chart`
-        : "Draw a metric of the jobs that you have ticked on one chart";
+    this.draw();
   }
 
   private draw(): void {
-    if (!this.isVisible) return;
     const { rows, problem, known } = this.jobs;
-    setText(this.message, problem || (known && !rows.length ? NONE : ""));
-    this.message.hidden = !this.message.textContent;
-    this.message.classList.toggle("na-lab-problem", problem !== "");
     const present = new Set(rows.map((row) => row.id));
-    for (const id of [...this.items.keys()]) if (!present.has(id)) this.items.delete(id);
     for (const id of [...this.chosen.keys()]) if (!present.has(id)) this.chosen.delete(id);
-    this.drawCompare();
-    const elements = rows.map((row) => {
-      const item = this.items.get(row.id) ?? new JobItem(row, this.itemActions);
-      this.items.set(row.id, item);
-      item.update(row);
-      return item.element;
-    });
-    setChildren(this.list, elements);
+    const count = this.chosen.size;
+    const hint =
+      count > MOST_COMPARED
+        ? `At most ${MOST_COMPARED} jobs fit on one chart`
+        : "Draw a metric of the jobs that you have ticked on one chart";
+    const message = problem || (known && !rows.length ? NONE : "");
+    const actions = { ...this.actions, choose: (row: JobRow, isChosen: boolean) => this.choose(row, isChosen) };
+    const items = repeat(
+      rows,
+      (row) => row.id,
+      (row) => jobItem(row, this.chosen.has(row.id), actions),
+    );
+    render(
+      html`${this.devices.element}
+      <div class="na-lab-jobs-head">
+        <h2 class="na-lab-name">Jobs</h2>
+        <button type="button" class="na-lab-button jp-mod-styled" title=${hint}
+          ?disabled=${count < 2 || count > MOST_COMPARED}
+          @click=${() => this.actions.compare([...this.chosen.values()])}>${count ? `Compare (${count})` : "Compare"}</button>
+      </div>
+      <p class="na-lab-message ${problem ? "na-lab-problem" : ""}" role="status" ?hidden=${!message}>${message}</p>
+      <ul class="na-lab-jobs">${items}</ul>`,
+      this.node,
+    );
   }
 }

@@ -1,29 +1,19 @@
 /** A line chart without axes. */
-import { setAttribute } from "../../src/dom";
+import { html, type TemplateResult } from "lit-html";
 import type { Point } from "./model";
 
-const NAMESPACE = "http://www.w3.org/2000/svg";
 const WIDTH = 120;
 const HEIGHT = 24;
 const EDGE = 2;
 
-/** Draws lines of points. */
-export class Sparkline {
-  readonly element = document.createElementNS(NAMESPACE, "svg");
-  private readonly path = document.createElementNS(NAMESPACE, "path");
-
-  constructor() {
-    setAttribute(this.element, "class", "na-lab-spark");
-    setAttribute(this.element, "viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-    setAttribute(this.element, "role", "img");
-    this.element.append(this.path);
-  }
-
-  /** @param label - What they are, for who can't see them. */
-  update(label: string, lines: Point[][]): void {
-    setAttribute(this.element, "aria-label", label);
-    setAttribute(this.path, "d", lines.map(line).join(""));
-  }
+/**
+ * Lines of points.
+ * @param label - What they are, for who can't see them.
+ * @param aspect - The SVG attribute `preserveAspectRatio`.
+ */
+export function sparkline(label: string, lines: Point[][], aspect = "xMidYMid"): TemplateResult {
+  return html`<svg class="na-lab-spark" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" preserveAspectRatio=${aspect}
+    aria-label=${label}><path d=${lines.map(line).join("")}></path></svg>`;
 }
 
 /** A single point is a line of no length, which its round ends make visible. */

@@ -1,5 +1,6 @@
+import { render } from "lit-html";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { JobItem } from "../src/jobItem";
+import { type JobActions, jobItem } from "../src/jobItem";
 import type { JobListing, JobRow } from "../src/model";
 
 const listJobs = vi.hoisted(() => vi.fn<(brief: boolean) => Promise<JobListing>>());
@@ -131,20 +132,32 @@ test("the end of a job is told once, and not of a job that had ended before", as
   expect(jobs.running).toBeUndefined();
 });
 
-function item(row: JobRow): { item: JobItem; calls: string[] } {
+interface Made {
+  element: HTMLElement;
+  update: (row: JobRow) => void;
+}
+
+function item(first: JobRow): { item: Made; calls: string[] } {
   const calls: string[] = [];
-  const made = new JobItem(row, {
+  const list = document.createElement("ul");
+  let chosen = false;
+  const actions: JobActions = {
     open: (each) => calls.push(`open ${each.id}`),
     stop: (each) => calls.push(`stop ${each.id}`),
     attach: (each) => calls.push(`attach ${each.code}`),
     resume: (each) => calls.push(`resume ${each.id}`),
     remove: (each) => calls.push(`remove ${each.id}`),
-    choose: (each, isChosen) => calls.push(`choose ${each.id} ${isChosen}`),
-  });
-  return { item: made, calls };
+    choose: (each, isChosen) => {
+      chosen = isChosen;
+      calls.push(`choose ${each.id} ${isChosen}`);
+    },
+  };
+  const update = (row: JobRow) => void render(jobItem(row, chosen, actions), list);
+  update(first);
+  return { item: { element: list.firstElementChild as HTMLElement, update }, calls };
 }
 
-function buttons(made: JobItem): HTMLButtonElement[] {
+function buttons(made: Made): HTMLButtonElement[] {
   return [...made.element.querySelectorAll("button")];
 }
 

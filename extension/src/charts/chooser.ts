@@ -1,4 +1,6 @@
-import { make, setAttribute, setChildren, setText } from "../dom";
+import { html, render, type TemplateResult } from "lit-html";
+import { live } from "lit-html/directives/live.js";
+import { make } from "../dom";
 import { type Choice, moved, ordered, toggled, visible } from "./choice";
 
 /** From this many metrics on, the list has a search. */
@@ -6,22 +8,14 @@ const SEARCH_FROM = 8;
 
 /** The list with which the user chooses charts and their order. */
 export class Chooser {
-  readonly element: HTMLDetailsElement;
-  #list = make("ul", "na-choose-list");
-  #search: HTMLInputElement;
-  #count = make("span", "na-count");
+  readonly element = make("details", "na-choose");
   #onChange: (choice: Choice) => void;
   #names: string[] = [];
   #choice: Choice = { order: [], hidden: [] };
+  #query = "";
 
   constructor(onChange: (choice: Choice) => void) {
     this.#onChange = onChange;
-    const search = { type: "search", placeholder: "Search", "aria-label": "Search the metrics" };
-    this.#search = make("input", "na-search", search);
-    this.#search.addEventListener("input", () => this.#draw());
-    this.#search.addEventListener("keydown", (event) => event.stopPropagation()); // the notebook has shortcuts
-    const summary = make("summary", "na-fold", {}, "Choose charts ", this.#count);
-    this.element = make("details", "na-choose", {}, summary, this.#search, this.#list);
     this.element.addEventListener("toggle", () => this.#draw());
   }
 
@@ -30,39 +24,50 @@ export class Chooser {
     this.#names = names;
     this.#choice = choice;
     this.element.hidden = names.length < 2;
-    const shown = visible(names, choice).length;
-    setText(this.#count, shown < names.length ? `(${shown} of ${names.length})` : "");
     this.#draw();
   }
 
   #draw(): void {
-    this.#search.hidden = this.#names.length < SEARCH_FROM;
-    if (!this.element.open) return;
-    const focused = (document.activeElement as HTMLElement | null)?.dataset.key;
-    const query = this.#search.value.toLowerCase();
-    const shown = visible(this.#names, this.#choice);
-    const all = ordered(this.#names, this.#choice);
+    const names = this.#names;
+    const shown = visible(names, this.#choice);
+    const all = this.element.open ? ordered(names, this.#choice) : [];
     const items = all
-      .filter((name) => name.toLowerCase().includes(query))
-      .map((name) => this.#item(name, shown.includes(name), all.indexOf(name), all.length));
-    setChildren(this.#list, items);
-    for (const button of this.#list.querySelectorAll<HTMLElement>("[data-key]")) {
+      .map((name, index) => ({ name, index }))
+      .filter(({ name }) => name.toLowerCase().includes(this.#query))
+      .map(({ name, index }) => this.#item(name, shown.includes(name), index, all.length));
+    const onInput = (event: Event) => {
+      this.#query = (event.target as HTMLInputElement).value.toLowerCase();
+      this.#draw();
+    };
+    const onKey = (event: Event) => event.stopPropagation(); // the notebook has shortcuts
+    const focused = (document.activeElement as HTMLElement | null)?.dataset.key;
+    render(
+      html`<summary class="na-fold">Choose charts <span class="na-count">${
+        shown.length < names.length ? `(${shown.length} of ${names.length})` : ""
+      }</span></summary>
+      <input class="na-search" type="search" placeholder="Search" aria-label="Search the metrics"
+        ?hidden=${names.length < SEARCH_FROM} @input=${onInput} @keydown=${onKey}>
+      <ul class="na-choose-list">${items}</ul>`,
+      this.element,
+    );
+    for (const button of this.element.querySelectorAll<HTMLElement>("[data-key]")) {
       if (button.dataset.key === focused) button.focus();
     }
   }
 
-  #item(name: string, isShown: boolean, index: number, count: number): HTMLElement {
-    const box = make("input", "", { type: "checkbox", "data-key": `show ${name}` });
-    box.checked = isShown;
-    box.addEventListener("change", () => this.#onChange(toggled(this.#names, this.#choice, name)));
-    const label = make("label", "na-choose-name", { title: name }, box, make("span", "", {}, name));
+  #item(name: string, isShown: boolean, index: number, count: number): TemplateResult {
     const move = (by: number, symbol: string, words: string) => {
-      const button = make("button", "na-icon", { type: "button", "aria-label": `Move ${name} ${words}` }, symbol);
-      setAttribute(button, "data-key", `${words} ${name}`);
-      button.disabled = index + by < 0 || index + by >= count;
-      button.addEventListener("click", () => this.#onChange(moved(this.#names, this.#choice, name, by)));
-      return button;
+      const onClick = () => this.#onChange(moved(this.#names, this.#choice, name, by));
+      return html`<button type="button" class="na-icon" aria-label="Move ${name} ${words}" data-key="${words} ${name}"
+        ?disabled=${index + by < 0 || index + by >= count} @click=${onClick}>${symbol}</button>`;
     };
-    return make("li", "", {}, label, move(-1, "↑", "up"), move(1, "↓", "down"));
+    const onChange = () => this.#onChange(toggled(this.#names, this.#choice, name));
+    return html`<li>
+      <label class="na-choose-name" title=${name}>
+        <input type="checkbox" data-key="show ${name}" .checked=${live(isShown)} @change=${onChange}>
+        <span>${name}</span>
+      </label>
+      ${move(-1, "↑", "up")}${move(1, "↓", "down")}
+    </li>`;
   }
 }

@@ -1,4 +1,5 @@
-import { make, newId, OWN_KEYS, setAttribute, setChildren, setText } from "../dom";
+import { html, nothing, render } from "lit-html";
+import { make, newId, OWN_KEYS, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
 import { download, type Key, toCsv, withTitle } from "./download";
 import { type Line, linesOf } from "./lines";
@@ -91,7 +92,9 @@ export class Enlarged {
     const onHover = (index: number | null) => this.#hover(index);
     const onZoom = (range: [number, number] | null) => this.#zoom(range);
     this.#plot = new Plot(this.#frame, { height: HEIGHT, space, palette: host.palette, onHover, onZoom });
-    host.requests.earlierJobs(this.#id, (jobs) => this.#tools.setJobs(jobs, host.look));
+    host.requests.earlierJobs(this.#id, (jobs) => {
+      this.#tools.jobs = jobs;
+    });
   }
 
   focus(): void {
@@ -166,7 +169,7 @@ export class Enlarged {
 
   #updateTools(): void {
     const addable = this.#names.filter((name) => !this.#metrics.includes(name));
-    this.#tools.update(this.#host.look, addable, this.#hasRanks, this.#range !== null);
+    this.#tools.update(addable, this.#hasRanks, this.#range !== null);
   }
 
   // Values
@@ -255,26 +258,16 @@ export class Enlarged {
     const { byRank } = this.#host.look;
     const palette = this.#host.palette();
     const items = this.#metrics.map((name, index) => {
-      const swatch = make("span", "na-swatch");
-      swatch.style.background = byRank && this.#metrics.length === 1 ? palette.muted : colorOf(index, palette);
-      const item = make("span", "na-key-item", { title: name }, swatch, make("span", "na-key", {}, name));
-      if (this.#metrics.length > 1) {
-        const remove = make(
-          "button",
-          "na-icon",
-          { type: "button", "aria-label": `Remove ${name} from the chart` },
-          "✕",
-        );
-        remove.addEventListener("click", () => this.#setMetrics(this.#metrics.filter((each) => each !== name)));
-        item.append(remove);
-      }
-      return item;
+      const color = byRank && this.#metrics.length === 1 ? palette.muted : colorOf(index, palette);
+      const remove = () => this.#setMetrics(this.#metrics.filter((each) => each !== name));
+      return html`<span class="na-key-item" title=${name}>
+        <span class="na-swatch" .style=${`background: ${color}`}></span><span class="na-key">${name}</span>
+        ${this.#metrics.length > 1 ? html`<button type="button" class="na-icon" aria-label="Remove ${name} from the chart" @click=${remove}>✕</button>` : nothing}
+      </span>`;
     });
-    if (this.#tables.some((table) => table.job !== "")) {
-      const label = this.#tools.jobLabel(this.#host.look.earlier);
-      items.push(make("span", "na-key-item", { title: label }, make("span", "na-swatch na-dashed"), label));
-    }
-    setChildren(this.#keys, items);
+    const label = this.#tools.jobLabel(this.#host.look.earlier);
+    const earlier = html`<span class="na-key-item" title=${label}><span class="na-swatch na-dashed"></span>${label}</span>`;
+    render(html`${items}${this.#tables.some((table) => table.job !== "") ? earlier : nothing}`, this.#keys);
   }
 
   #drawFacts(): void {
@@ -282,9 +275,9 @@ export class Enlarged {
       const metric = this.#shown[name];
       if (metric === undefined) return [];
       const words = [metric.now, metric.range, ...metric.facts].filter(Boolean).join(" · ");
-      return [make("div", "na-fact", {}, this.#metrics.length > 1 ? `${name}: ${words}` : words)];
+      return [html`<div class="na-fact">${this.#metrics.length > 1 ? `${name}: ${words}` : words}</div>`];
     });
-    setChildren(this.#facts, facts);
+    render(facts, this.#facts);
   }
 
   // The crosshair

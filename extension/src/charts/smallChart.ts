@@ -1,4 +1,5 @@
-import { make, setAttribute, setChildren, setText } from "../dom";
+import { html, render } from "lit-html";
+import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
 import { linesOf } from "./lines";
 import { formatStep, formatValue } from "./numbers";
@@ -50,9 +51,9 @@ export class SmallChart {
     this.#read(null);
     const range = metric.range && `${metric.range}`;
     const facts = [range, ...metric.facts].filter(Boolean);
-    setChildren(
+    render(
+      facts.map((fact) => html`<span class="na-fact">${fact}</span>`),
       this.#facts,
-      facts.map((fact) => make("span", "na-fact", {}, fact)),
     );
     setAttribute(this.#facts, "title", facts.join("\n"));
     setAttribute(this.#picture, "aria-label", [`${this.#name}: ${metric.now}`, ...facts].join(", "));

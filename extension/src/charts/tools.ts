@@ -1,4 +1,7 @@
-import { make, OWN_KEYS, setAttribute, setChildren } from "../dom";
+import { html, render } from "lit-html";
+import { live } from "lit-html/directives/live.js";
+import { make, OWN_KEYS } from "../dom";
+import { options } from "../elements";
 import type { EarlierJob } from "../model";
 
 /** How the user looks at an enlarged chart. It stays when another chart is enlarged. */
@@ -22,94 +25,76 @@ interface Actions {
 
 /** The controls of an enlarged chart. */
 export class Tools {
-  readonly element: HTMLElement;
-  #add = make("select", "na-select", { "aria-label": "Add a metric to the chart", ...OWN_KEYS });
-  #earlier = make("select", "na-select", { "aria-label": "Compare with an earlier job", ...OWN_KEYS });
-  #log = toggle("Log", "Logarithmic values");
-  #ranks = toggle("Each rank", "A line for each rank, instead of the mean and the range");
-  #smoothing: HTMLInputElement;
-  #strength = make("output", "na-strength");
-  #reset = make("button", "na-tool", { type: "button" }, "Reset zoom");
+  readonly element = make("div", "na-chart-tools", { role: "group", "aria-label": "Chart", ...OWN_KEYS });
+  #look: Look;
+  #actions: Actions;
   #jobs: EarlierJob[] = [];
+  #addable: string[] = [];
+  #hasRanks = false;
+  #isZoomed = false;
 
   constructor(look: Look, actions: Actions) {
-    const range = { type: "range", min: "0", max: "0.99", step: "0.01" };
-    this.#smoothing = make("input", "na-slider", { ...range, ...OWN_KEYS });
-    this.#smoothing.addEventListener("input", () => {
-      actions.look({ smoothing: Number(this.#smoothing.value) });
-    });
-    this.#log.addEventListener("click", () => actions.look({ log: this.#log.ariaPressed !== "true" }));
-    this.#ranks.addEventListener("click", () => actions.look({ byRank: this.#ranks.ariaPressed !== "true" }));
-    this.#earlier.addEventListener("change", () => actions.look({ earlier: this.#earlier.value }));
-    this.#add.addEventListener("change", () => {
-      if (this.#add.value) actions.add(this.#add.value);
-    });
-    this.#reset.addEventListener("click", actions.reset);
-    const csv = make("button", "na-tool", { type: "button", title: "Download the values as CSV" }, "CSV");
-    const png = make("button", "na-tool", { type: "button", title: "Download the picture as PNG" }, "PNG");
-    csv.addEventListener("click", actions.csv);
-    png.addEventListener("click", actions.png);
-    const smoothing = make("label", "na-smoothing", {}, "Smoothing", this.#smoothing, this.#strength);
-    const left = [this.#add, this.#log, this.#ranks, smoothing, this.#earlier];
-    this.element = make("div", "na-chart-tools", { role: "group", "aria-label": "Chart", ...OWN_KEYS });
-    this.element.append(...left, make("span", "na-space"), this.#reset, csv, png);
+    this.#look = look;
+    this.#actions = actions;
     this.element.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" && !event.ctrlKey && !event.metaKey) event.stopPropagation(); // the notebook has shortcuts
     });
-    this.setJobs([], look);
-    this.update(look, [], false, false);
+    this.#draw();
   }
 
   /**
    * @param addable The metrics that are not in the chart.
    * @param hasRanks Whether there are several ranks.
    */
-  update(look: Look, addable: string[], hasRanks: boolean, isZoomed: boolean): void {
-    setAttribute(this.#log, "aria-pressed", String(look.log));
-    setAttribute(this.#ranks, "aria-pressed", String(look.byRank));
-    this.#ranks.hidden = !hasRanks;
-    this.#reset.hidden = !isZoomed;
-    this.#smoothing.value = String(look.smoothing);
-    this.#strength.textContent = look.smoothing > 0 ? look.smoothing.toFixed(2) : "off";
-    setAttribute(this.#smoothing, "aria-valuetext", this.#strength.textContent);
-    if (addable.join("\n") !== this.#add.dataset.names) {
-      this.#add.dataset.names = addable.join("\n");
-      setOptions(
-        this.#add,
-        "Add…",
-        addable.map((name) => [name, name]),
-      );
-    }
-    this.#add.hidden = addable.length === 0;
+  update(addable: string[], hasRanks: boolean, isZoomed: boolean): void {
+    this.#addable = addable;
+    this.#hasRanks = hasRanks;
+    this.#isZoomed = isZoomed;
+    this.#draw();
   }
 
-  /** Sets the earlier jobs that the user may choose. */
-  setJobs(jobs: EarlierJob[], look: Look): void {
+  /** The earlier jobs that the user may choose. */
+  set jobs(jobs: EarlierJob[]) {
     this.#jobs = jobs;
-    setOptions(
-      this.#earlier,
-      jobs.length > 0 ? "Compare with…" : "No earlier job",
-      jobs.map(({ id, label }) => [id, label]),
-    );
-    this.#earlier.disabled = jobs.length === 0;
-    this.#earlier.value = look.earlier;
+    this.#draw();
   }
 
   /** What an earlier job is called. */
   jobLabel(id: string): string {
     return this.#jobs.find((job) => job.id === id)?.label ?? "";
   }
+
+  #draw(): void {
+    const { look, add, reset, csv, png } = this.#actions;
+    const { log, byRank, smoothing, earlier } = this.#look;
+    const strength = smoothing > 0 ? smoothing.toFixed(2) : "off";
+    const metrics = this.#addable.map((name): [string, string] => [name, name]);
+    const jobs = this.#jobs.map(({ id, label }): [string, string] => [id, label]);
+    const noJob = jobs.length > 0 ? "Compare with…" : "No earlier job";
+    render(
+      html`<select class="na-select" aria-label="Add a metric to the chart" data-lm-suppress-shortcuts="true"
+        ?hidden=${metrics.length === 0} @change=${(event: Event) => add(chosenIn(event))}>${options([["", "Add…"], ...metrics], "")}</select>
+      <button type="button" class="na-tool" title="Logarithmic values" aria-pressed=${String(log)}
+        @click=${() => look({ log: !log })}>Log</button>
+      <button type="button" class="na-tool" title="A line for each rank, instead of the mean and the range"
+        aria-pressed=${String(byRank)} ?hidden=${!this.#hasRanks} @click=${() => look({ byRank: !byRank })}>Each rank</button>
+      <label class="na-smoothing">Smoothing
+        <input class="na-slider" type="range" min="0" max="0.99" step="0.01" data-lm-suppress-shortcuts="true"
+          .value=${live(String(smoothing))} aria-valuetext=${strength}
+          @input=${(event: Event) => look({ smoothing: Number(chosenIn(event)) })}>
+        <output class="na-strength">${strength}</output>
+      </label>
+      <select class="na-select" aria-label="Compare with an earlier job" data-lm-suppress-shortcuts="true"
+        ?disabled=${jobs.length === 0} @change=${(event: Event) => look({ earlier: chosenIn(event) })}>${options([["", noJob], ...jobs], earlier)}</select>
+      <span class="na-space"></span>
+      <button type="button" class="na-tool" ?hidden=${!this.#isZoomed} @click=${reset}>Reset zoom</button>
+      <button type="button" class="na-tool" title="Download the values as CSV" @click=${csv}>CSV</button>
+      <button type="button" class="na-tool" title="Download the picture as PNG" @click=${png}>PNG</button>`,
+      this.element,
+    );
+  }
 }
 
-function toggle(text: string, title: string): HTMLButtonElement {
-  return make("button", "na-tool", { type: "button", title, "aria-pressed": "false" }, text);
-}
-
-function setOptions(select: HTMLSelectElement, first: string, options: [string, string][]): void {
-  const all: [string, string][] = [["", first], ...options];
-  setChildren(
-    select,
-    all.map(([value, text]) => make("option", "", { value }, text)),
-  );
-  select.value = "";
+function chosenIn(event: Event): string {
+  return (event.target as HTMLInputElement | HTMLSelectElement).value;
 }

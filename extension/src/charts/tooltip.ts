@@ -1,4 +1,5 @@
-import { make, setChildren } from "../dom";
+import { html, nothing, render } from "lit-html";
+import { make } from "../dom";
 import type { Line } from "./lines";
 import { formatStep, formatValue } from "./numbers";
 import { colorOf, type Palette } from "./palette";
@@ -68,21 +69,16 @@ export class Tooltip {
   show(title: string, entries: Entry[], left: number, palette: Palette): void {
     const sorted = [...entries].sort((one, other) => (other.value ?? -Infinity) - (one.value ?? -Infinity));
     const shown = sorted.slice(0, MOST_ENTRIES);
-    const rows = shown.map((entry) => {
-      const mark = make("span", "na-swatch");
-      mark.style.background = colorOf(entry.color, palette);
-      return make(
-        "div",
-        "na-entry",
-        {},
-        mark,
-        make("span", "na-key", {}, entry.label),
-        make("b", "", {}, entryText(entry)),
-      );
-    });
-    if (entries.length > shown.length)
-      rows.push(make("div", "na-entry", {}, `and ${entries.length - shown.length} more`));
-    setChildren(this.element, [make("div", "na-entry-head", {}, title), ...rows]);
+    const rows = shown.map(
+      (entry) => html`<div class="na-entry">
+        <span class="na-swatch" .style=${`background: ${colorOf(entry.color, palette)}`}></span>
+        <span class="na-key">${entry.label}</span>
+        <b>${entryText(entry)}</b>
+      </div>`,
+    );
+    const rest = entries.length - shown.length;
+    const more = rest > 0 ? html`<div class="na-entry">and ${rest} more</div>` : nothing;
+    render(html`<div class="na-entry-head">${title}</div>${rows}${more}`, this.element);
     this.element.hidden = false;
     const room = this.element.parentElement?.clientWidth ?? 0;
     const width = this.element.offsetWidth;
