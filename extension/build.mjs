@@ -5,7 +5,7 @@ import { build } from "esbuild";
 const outdir = process.argv[2] ?? "../notebook_accel/notebook/views/browser";
 
 await build({
-  entryPoints: { panel: "src/index.ts", jobs: "src/jobs.ts", "panel-style": "src/theme.css" },
+  entryPoints: { panel: "src/index.ts", "panel-style": "src/theme.css" },
   entryNames: "[name]",
   outdir,
   bundle: true,

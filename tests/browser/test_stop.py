@@ -96,17 +96,3 @@ def test_the_keyboard_alone_stops_a_job(page: Page) -> None:
     cell.stop.focus()
     page.tab.keyboard.press("Enter")  # which begins to edit the cell, if the notebook takes it
     expect(cell.panel).to_contain_text("cancelled")
-
-
-def test_a_job_is_shown_and_stopped_from_the_table_of_jobs(page: Page) -> None:
-    page.run(TRAIN)
-    cell = page.run("job = notebook_launcher(train, num_processes=2, block=False)")
-    expect(cell.rank(1)).to_contain_text("step 0/1000")
-    table = page.run("%accelerate jobs")
-    row = table.output.locator("tr", has_text="running")
-    row.get_by_role("button", name="Attach").click()
-    expect(table.output.locator(".na-row")).to_have_count(2)
-    page.screenshot("table")
-    row.get_by_role("button", name="Stop").click()
-    expect(table.output.locator("button")).to_have_count(0)
-    expect(table.output).to_contain_text("cancelled")

@@ -17,8 +17,6 @@ from notebook_accel.launch.journal.job_summary import JobSummary
 from notebook_accel.launch.show import front_end
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
-from notebook_accel.notebook.magics import jobs_table
-from notebook_accel.notebook.views import widget_support
 from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
@@ -30,13 +28,9 @@ _MOST_COMPLETIONS = 20
 
 @click.command("jobs", cls=MagicCommand)
 @click.option("--last", type=int, default=20, metavar="N", help="How many jobs to list, at most; 20 by default.")
-def list_jobs(last: int) -> Jobs | None:
-    """Lists the last jobs of all notebooks, with buttons to stop and to show them while any of them runs."""
-    found = attach.jobs(last)
-    if widget_support.current.draw_widgets() and any(not listed.status.ended for listed in found):
-        jobs_table.show(found, last)
-        return None
-    return found
+def list_jobs(last: int) -> Jobs:
+    """Lists the last jobs of all notebooks."""
+    return attach.jobs(last)
 
 
 def complete_id(context: click.Context, param: click.Parameter, start: str) -> list[str]:

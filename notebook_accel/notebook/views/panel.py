@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import anywidget
 import traitlets
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views.reload import FILES, PageWidget
+from notebook_accel.notebook.views import reload
 from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.pacing import JobPacer
 from notebook_accel.panel.panel_state import REQUESTS, StateMaker
 
+_FILES = Path(__file__).parent / "browser"
+"""The widget's script and styles, built from `extension/`."""
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
 
 
@@ -27,10 +32,13 @@ def known_panels() -> list[str]:
     return [name for panel in list(_panels) if panel.comm is not None for name in (panel.id, *panel.place["former"])]
 
 
-class Panel(PageWidget):
+class Panel(anywidget.AnyWidget):
     """Sends the state in full at first and whenever a browser requests it, and otherwise only changes."""
 
-    _esm = (FILES / "panel.js").read_text(encoding="utf-8")
+    _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
+    _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
+    place = traitlets.Dict().tag(sync=True)
+    """Where the panel belongs: its own `id`, the ids of `former` ones whose output it takes over, and the `cell`."""
     keyframe = traitlets.Dict().tag(sync=True)
     outputs: traitlets.List[Any] = traitlets.List().tag(sync=True)
     """What the ranks have written and displayed below the panel, for a page that could not receive it; set with
@@ -54,7 +62,9 @@ class Panel(PageWidget):
             state: The state to draw, ready for JSON.
             on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
             on_answer: Called on the same thread after any message from the browser.
-            on_page: As for `PageWidget`; also called with `stored` once a page has stored `final` in the notebook.
+            on_page: Called with `seen`, `left`, or `opened`, and what identifies the page, on the thread that handles
+                its messages: the page shows the panel, is being closed or reloaded, or is a further page, which lacks
+                the panel; and with `stored` once a page has stored `final` in the notebook.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
@@ -65,10 +75,32 @@ class Panel(PageWidget):
         """
         self._state = state
         self._seq = 0
-        self._on_stop, self._on_answer, self._on_request = on_stop, on_answer, on_request
+        self._on_stop, self._on_answer, self._on_page, self._on_request = on_stop, on_answer, on_page, on_request
         self._keyframe_requested = False
-        super().__init__(on_page, former, cell, keyframe={"seq": 0, "state": state})
+        self.id = uuid.uuid4().hex
+        reload.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
+        place = {"id": self.id, "former": list(former), "cell": cell}
+        super().__init__(model_id=self.id, place=place, keyframe={"seq": 0, "state": state})
+        if hasattr(self.comm, "_reply_subshell_for"):
+            # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
+            self.comm._reply_subshell_for = lambda data, default: default
         _panels.add(self)
+
+    def open(self) -> None:
+        """Opens the panel in the browser, whose answer another thread may handle at once."""
+        self.on_msg(lambda _, content, buffers: self._on_message(content))
+        super().open()
+
+    def receive(self, page: str, content: Mapping[str, Any]) -> None:
+        """Handles a message that came on the control channel, on that channel's thread."""
+        cmd = content.get("cmd")
+        if cmd in ("left", "opened"):
+            self._on_page(cmd, page)
+            return
+        if cmd == "ready":
+            self.send({"control": True})
+        self._on_page("seen", page)
+        self._on_message(content)
 
     def update(self, state: Mapping[str, Any]) -> int:
         """Sends the changes; returns their size in bytes."""
