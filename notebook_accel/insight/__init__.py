@@ -11,5 +11,5 @@ collectives.py     ─ the last collectives of each rank
 comparison.py      ─ two jobs side by side
 scaling.py         ─ the throughput by the number of ranks
 metric_series.py   ─ every value of a metric, for an enlarged chart
-pictures.py        ─ what the pictures of these have in common
+pictures.py        ─ the HTML that these and the views of a job are drawn with
 """

@@ -1,10 +1,23 @@
-"""What the pictures of a job have in common: HTML with inline styles, for saved notebooks and for pages."""
+"""The HTML that jobs are drawn with: text, tables, bars and legends, for views, flame graphs, profiles and comparisons.
+
+All styles are inline, and there are no scripts, classes or ids, so that the same HTML works in a live notebook, in a
+saved notebook that is not trusted, and in a page exported from it. Text inherits its color, in light and dark themes;
+where we set the background, we also set the text color, with a contrast of at least 4.5:1. No meaning is conveyed by
+color alone.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from notebook_accel.launch.job.text import shortened
+
+_TEXT_LIMIT = 300
+EDGE = "#808080"
+BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
+INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+"""The color of text, by the color of its background."""
 _CELL = {
     is_number: f"padding:1px 12px 1px 0;vertical-align:top;text-align:{align}"
     for is_number, align in ((False, "left"), (True, "right;white-space:nowrap"))
@@ -14,6 +27,22 @@ Kind = tuple[str, str, str]
 """A kind of bar or box: its name, its color, and the color of text on it."""
 
 
+def text(words: str, most: int = _TEXT_LIMIT) -> str:
+    """Escapes and shortens text from the user."""
+    return html.escape(shortened(words, most))
+
+
+def element(name: str, content: str, style: str = "", **attributes: str) -> str:
+    """An element around existing HTML."""
+    given = "".join(f' {key}="{html.escape(value)}"' for key, value in {"style": style, **attributes}.items() if value)
+    return f"<{name}{given}>{content}</{name}>"
+
+
+def div(content: str, style: str = "", **attributes: str) -> str:
+    """A block around existing HTML."""
+    return element("div", content, style, **attributes)
+
+
 def page(title: str, picture: str) -> str:
     """A picture as a page of its own."""
     return f"<!DOCTYPE html><meta charset='utf-8'><title>{title}</title>{picture}"
@@ -21,23 +50,26 @@ def page(title: str, picture: str) -> str:
 
 def picture(head: str, notes: Iterable[str], *parts: str) -> str:
     """A picture: a line in bold, further lines of text, and what is drawn."""
-    lines = [f"<b>{html.escape(head)}</b>", *map(html.escape, notes)]
+    lines = [element("b", html.escape(head)), *map(html.escape, notes)]
     return div("".join([*map(div, lines), *parts]), "line-height:1.4")
 
 
-def div(content: str, style: str = "") -> str:
-    """A block around existing HTML."""
-    return f'<div style="{style}">{content}</div>' if style else f"<div>{content}</div>"
+def name(words: str, most: int = _TEXT_LIMIT) -> str:
+    """A name that the user chose. Whatever its direction, what follows it is written from left to right."""
+    return element("bdi", text(words, most))
+
+
+def badge(words: str, color: str) -> str:
+    """A word that should stand out."""
+    style = f"background-color:{color};color:{INK[color]};padding:0 0.4em;border-radius:3px;font-weight:bold"
+    return element("span", text(words), style)
 
 
 def legend(kinds: Iterable[Kind], words: str = "") -> str:
     """What the colors mean."""
-    marks = "".join(
-        f'<span style="background-color:{color};color:{ink};padding:0 0.5em;margin-right:0.5em;border-radius:3px">'
-        f"{name}</span>"
-        for name, color, ink in kinds
-    )
-    return div(f"{marks}<span>{words}</span>" if words else marks, "font-size:85%;margin:4px 0")
+    style = "padding:0 0.5em;margin-right:0.5em;border-radius:3px"
+    marks = [element("span", kind, f"background-color:{color};color:{ink};{style}") for kind, color, ink in kinds]
+    return div("".join([*marks, element("span", words) if words else ""]), "font-size:85%;margin:4px 0")
 
 
 def bar(parts: Sequence[tuple[float, str, str]], width: float) -> str:
@@ -48,26 +80,68 @@ def bar(parts: Sequence[tuple[float, str, str]], width: float) -> str:
         width: The pixels of all parts together.
     """
     whole = sum(length for length, _, _ in parts) or 1.0
-    drawn = "".join(
-        f'<div title="{html.escape(title)}" style="width:{100 * length / whole:.2f}%;background-color:{color}"></div>'
-        for length, color, title in parts
+    shares = [(length / whole, color, title) for length, color, title in parts]
+    return _bar(shares, f"display:flex;height:14px;width:{width:.0f}px")
+
+
+def progress_bar(fraction: float | None, color: str = BLUE, height: str = "0.6em") -> str:
+    """A bar over the whole width; as much empty space if the fraction is unknown."""
+    if fraction is None:
+        return _bar((), f"height:{height};margin:3px 0 2px")
+    style = f"height:{height};border:1px solid {EDGE};border-radius:2px;overflow:hidden;box-sizing:border-box"
+    return _bar([(min(1.0, max(0.0, fraction)), color, "")], f"{style};margin:3px 0 2px")
+
+
+def _bar(shares: Iterable[tuple[float, str, str]], style: str) -> str:
+    """A bar of parts, whose lengths are fractions of the whole."""
+    return div(
+        "".join(
+            div("", f"width:{100 * length:.1f}%;height:100%;background-color:{color}", title=title)
+            for length, color, title in shares
+        ),
+        style,
     )
-    return div(drawn, f"display:flex;height:14px;width:{width:.0f}px")
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Sequence[int] = ()) -> str:
-    """A table.
+    """A table that is as wide as its contents.
 
     Args:
         rows: The cells of each row, as HTML.
         head: The titles of the columns, as text.
         numbers: The columns whose cells are at the right.
     """
+    lines = [_row("th", map(html.escape, head), lambda column: _CELL[column in numbers])] if head else []
+    lines += [_row("td", row, lambda column: _CELL[column in numbers]) for row in rows]
+    return element("table", "".join(lines), "border-collapse:collapse;margin:6px 0")
 
-    def line(tag: str, cells: Iterable[str]) -> str:
-        drawn = "".join(f'<{tag} style="{_CELL[n in numbers]}">{cell}</{tag}>' for n, cell in enumerate(cells))
-        return f"<tr>{drawn}</tr>"
 
-    lines = [line("th", map(html.escape, head))] if head else []
-    lines += [line("td", row) for row in rows]
-    return f'<table style="border-collapse:collapse;margin:6px 0">{"".join(lines)}</table>'
+def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:
+    """A table over the whole width, whose columns keep their widths regardless of their contents.
+
+    Args:
+        head: The title and the width of each column.
+        rows: The cells of each row as HTML, or a single cell that spans all columns.
+        wrap: Whether long text wraps; otherwise it is cut off, and no row changes its height.
+    """
+    titles, widths = zip(*head, strict=True)
+    cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
+        "overflow-wrap:anywhere" if wrap else "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
+    )
+    lines = [_row("th", map(text, titles), lambda column: f"{cell};width:{widths[column]}")]
+    for row in rows:
+        cells = list(row)
+        if len(cells) == 1:
+            whole = element("td", cells[0], f"{cell};white-space:normal", colspan=str(len(titles)))
+            lines.append(element("tr", whole))
+        else:
+            lines.append(_row("td", cells, lambda column: cell))
+    style = "table-layout:fixed;width:100%;border-collapse:collapse"
+    if not wrap:
+        style += ";min-width:24em"  # in a narrower table, too much would be cut off
+    return div(element("table", "".join(lines), style), "overflow:auto;margin:4px 0")
+
+
+def _row(tag: str, cells: Iterable[str], style_of: Callable[[int], str]) -> str:
+    """A row of cells, given the style of each column by its index."""
+    return element("tr", "".join(element(tag, cell, style_of(column)) for column, cell in enumerate(cells)))

@@ -11,6 +11,7 @@ from notebook_accel.launch.driver.launcher import notebook_launcher
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import front_end
+from notebook_accel.rank_spans import counted
 
 _OURS = ("num_processes", "block", "detach", "in_process")
 """The arguments of `notebook_launcher` that `scaling` sets itself, or that it can't measure with."""
@@ -129,7 +130,7 @@ class ScalingCurve:
 
     def __repr__(self) -> str:
         lines = [
-            f"{point.ranks:5} rank{' ' if point.ranks == 1 else 's'} {text.value(point.throughput):>9} {self.unit}, "
+            f"{counted(point.ranks) + ' ' * (point.ranks == 1):>11} {text.value(point.throughput):>9} {self.unit}, "
             f"{point.speedup:.2f}×, {point.efficiency:4.0%} efficiency"
             for point in self.points
         ]
@@ -145,7 +146,7 @@ class ScalingCurve:
         whole, filled = point.throughput / point.efficiency, point.throughput
         parts = ((filled, "#f2b84b", ""), (max(0.0, whole - filled), "#cccccc", ""))
         return (
-            f"{point.ranks} rank{'' if point.ranks == 1 else 's'}",
+            counted(point.ranks),
             pictures.bar(parts, _BAR * max(whole, filled) / ideal),
             text.value(point.throughput),
             f"{point.speedup:.2f}×",

@@ -15,11 +15,11 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import Device, DeviceUse, Hardware, tpus
+from notebook_accel.insight.pictures import div, element, text, wide_table
 from notebook_accel.launch.job.text import aligned, size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview
 from notebook_accel.notebook.magics import job_commands
-from notebook_accel.notebook.views.elements import element, table, text
 
 _DEVICES = (("Device", "34%"), ("Memory", "22%"), ("Held by", "auto"))
 _SETTINGS = (("Setting", "32%"), ("Value", "26%"), ("From", "auto"))
@@ -38,12 +38,12 @@ class Overview:
 
     def _repr_html_(self) -> str:
         parts = [
-            table(_DEVICES, _cells(self.devices), wrap=True),
-            table(_SETTINGS, _cells(self.settings), wrap=True),
-            *(element("div", text(line)) for line in self.live),
-            element("div", element("b", text(self.preview))),
+            wide_table(_DEVICES, _cells(self.devices), wrap=True),
+            wide_table(_SETTINGS, _cells(self.settings), wrap=True),
+            *(div(text(line)) for line in self.live),
+            div(element("b", text(self.preview))),
         ]
-        return element("div", "".join(parts), "max-width:64em;line-height:1.4")
+        return div("".join(parts), "max-width:64em;line-height:1.4")
 
     def __repr__(self) -> str:
         tables = (
@@ -75,9 +75,11 @@ def _live() -> list[str]:
     """Lines for the running jobs and the persistent ranks."""
     from notebook_accel.notebook.cells import every_cell, session
 
-    active, cells_mode = session.existing(), every_cell.existing()
-    where = [cells_mode.describe()] if cells_mode is not None and cells_mode.options is not None else []
-    return [*job_commands.running(), *where, *(active.describe() if active is not None else ())]
+    active = session.existing()
+    if active is None:
+        return job_commands.running()
+    mode = every_cell.current(active.shell)
+    return [*job_commands.running(), *([] if mode.options is None else [mode.describe()]), *active.describe()]
 
 
 def _devices(found: Hardware) -> list[list[str]]:

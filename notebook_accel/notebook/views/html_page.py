@@ -7,6 +7,19 @@ import time
 from collections.abc import Callable
 
 from notebook_accel.events import Phase
+from notebook_accel.insight.pictures import (
+    AMBER,
+    BLUE,
+    GREEN,
+    RED,
+    badge,
+    div,
+    element,
+    name,
+    progress_bar,
+    text,
+    wide_table,
+)
 from notebook_accel.launch.job import describe, location, progress, resources
 from notebook_accel.launch.job.headline import headline, rank_line
 from notebook_accel.launch.job.job import Job
@@ -17,7 +30,6 @@ from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import percent, value
 from notebook_accel.notebook.views import static_chart
-from notebook_accel.notebook.views.elements import AMBER, BLUE, GREEN, RED, badge, bar, element, name, table, text
 from notebook_accel.rank_spans import named
 
 _RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
@@ -58,7 +70,7 @@ def draw(job: Job, *, fallback: bool = False) -> str:
             _stacks(job),
             _foot(job),
         ]
-    return element("div", "".join(parts), "max-width:64em;line-height:1.4")
+    return div("".join(parts), "max-width:64em;line-height:1.4")
 
 
 def _head(job: Job, found: Overview, dated: bool) -> str:
@@ -71,12 +83,12 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
         parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"
     seconds = "" if job.status is Status.STARTING else words.seconds
     parts += [words.attempt, seconds, words.median, words.slowest, words.left]
-    return element("div", " · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
+    return div(" · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
 
 
 def _choices(job: Job) -> str:
     """The choices that were made for the user, and how the job was restarted."""
-    return "".join(element("div", text(line), "font-size:90%") for line in describe.notices(job))
+    return "".join(div(text(line), "font-size:90%") for line in describe.notices(job))
 
 
 def _resume(job: Job) -> str:
@@ -98,7 +110,7 @@ def _resume(job: Job) -> str:
 
 def _total(job: Job, found: Overview) -> str:
     """The job's progress bar. It has its place from the start, so that nothing moves when there is one."""
-    return "" if job.status.ended else bar(found.median if found.fractions else None)
+    return "" if job.status.ended else progress_bar(found.median if found.fractions else None)
 
 
 def _stall(job: Job) -> str:
@@ -110,13 +122,13 @@ def _stall(job: Job) -> str:
         line = "&nbsp;"
     else:
         return ""
-    return element("div", line, "" if job.status.ended else _ONE_LINE)
+    return div(line, "" if job.status.ended else _ONE_LINE)
 
 
 def _warnings(job: Job) -> str:
     """What is wrong with the GPUs of ranks."""
     found = resources.warnings(job)[:_MOST_FAILED]
-    return "".join(element("div", f"{badge('warning', AMBER)} {text(words)}") for words in found)
+    return "".join(div(f"{badge('warning', AMBER)} {text(words)}") for words in found)
 
 
 def _metrics(job: Job) -> str:
@@ -128,9 +140,9 @@ def _metrics(job: Job) -> str:
     drawn = [_spark(each) if live else _chart(each) for each in courses[:_MOST_METRICS]]
     left_out = progress.left_out([each.name for each in courses], _MOST_METRICS)
     if left_out:
-        drawn.append(element("div", left_out))
+        drawn.append(div(left_out))
     drawn += [_value(each) for each in drawings if each not in courses]
-    return element("div", "".join(drawn), "margin:6px 0") if drawn else ""
+    return div("".join(drawn), "margin:6px 0") if drawn else ""
 
 
 def _is_single(drawing: Drawing) -> bool:
@@ -144,23 +156,23 @@ def _value(drawing: Drawing) -> str:
     if drawing.nan + drawing.infinite:
         facts.append(found.facts[-1])
     now, rest = element("b", text(found.now)), element("span", text(", ".join(facts)), "font-size:90%")
-    return element("div", f"{name(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
+    return div(f"{name(drawing.name)} {now} {rest}", _ONE_LINE, title=f"{drawing.name}: {found.line}")
 
 
 def _spark(drawing: Drawing) -> str:
     line = element("span", metric_spark(drawing), "font-family:monospace;white-space:pre")
     words = metric_text(drawing).line
-    return element("div", f"{name(drawing.name)} {line} {text(words)}", _ONE_LINE, title=words)
+    return div(f"{name(drawing.name)} {line} {text(words)}", _ONE_LINE, title=words)
 
 
 def _chart(drawing: Drawing) -> str:
     found = metric_text(drawing)
-    drawn = element("div", element("b", name(drawing.name)), "overflow-wrap:anywhere")
+    drawn = div(element("b", name(drawing.name)), "overflow-wrap:anywhere")
     drawn += static_chart.draw(drawing, f"{drawing.name}: {found.line}")
-    drawn += element("div", element("b", text(found.now)))
+    drawn += div(element("b", text(found.now)))
     for fact in [*([found.range] if found.range else []), *found.facts]:
-        drawn += element("div", text(fact), "font-size:90%")
-    return element("div", drawn, _CHART_STYLE)
+        drawn += div(text(fact), "font-size:90%")
+    return div(drawn, _CHART_STYLE)
 
 
 _CHART_STYLE = (
@@ -179,7 +191,7 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
         return drawn
     for host, states in progress.by_host(job, job.ranks):
         drawn += element("b", text(host)) if host else ""
-        drawn += element("div", "".join(_box(state, found) for state in states), "margin:4px 0")
+        drawn += div("".join(_box(state, found) for state in states), "margin:4px 0")
     if job.status.ended:  # while it runs, each redraw would collapse an expanded element again
         whole = _table(job, ordered, found, wrap=True)
         drawn += element("details", element("summary", f"All {len(ordered)} ranks") + whole)
@@ -201,7 +213,7 @@ def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) ->
                 rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
     if _PROGRESS not in columns:  # one column must take the remaining width
         columns[-1] = (columns[-1][0], "auto")
-    return table(columns, rows, wrap=wrap)
+    return wide_table(columns, rows, wrap=wrap)
 
 
 def _columns(states: list[RankState], *, all_of_them: bool) -> list[tuple[str, str]]:
@@ -215,7 +227,7 @@ def _rank(state: RankState, _: Overview) -> str:
     """Its number and its phase, and below them what it does in that phase."""
     phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
     style = "overflow:hidden;text-overflow:ellipsis;font-size:90%"
-    detail = element("div", text(state.detail), style, title=state.detail)
+    detail = div(text(state.detail), style, title=state.detail)
     return f"{element('b', str(state.rank))} {phase}{detail}"
 
 
@@ -225,8 +237,8 @@ def _values(state: RankState, _: Overview) -> str:
     words = " ".join(f"{key}={value(number)}" for key, number in metrics)
     short = " ".join(element("span", f"{name(key, _NAME_LIMIT)}={value(number)}", _UNBROKEN) for key, number in metrics)
     memory = describe.load(state)
-    shown = element("div", short or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
-    return shown + element("div", text(memory), "font-size:90%", title=memory)
+    shown = div(short or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
+    return shown + div(text(memory), "font-size:90%", title=memory)
 
 
 def _memory(state: RankState, _: Overview) -> str:
@@ -240,8 +252,8 @@ def _progress(state: RankState, found: Overview) -> str:
     words = " · ".join(part for part in parts if part)
     mark = found.mark(state)
     mark = f"{badge(mark, AMBER)} " if mark else ""
-    drawn = bar(line.done, _COLORS.get(state.phase, BLUE))
-    return drawn + element("div", f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
+    drawn = progress_bar(line.done, _COLORS.get(state.phase, BLUE))
+    return drawn + div(f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
 
 
 _CELLS: dict[tuple[str, str], Callable[[RankState, Overview], str]] = {
@@ -265,10 +277,10 @@ def _box(state: RankState, found: Overview) -> str:
     else:
         label = element("b", label)
     title = f"rank {state.rank}: {state.phase.value}, {progress.progress(state).text or 'no bar'}"
-    drawn = element("div", f"{label} {amount}", _ONE_LINE)
-    drawn += bar(fraction, _COLORS.get(state.phase, BLUE), "0.4em")
+    drawn = div(f"{label} {amount}", _ONE_LINE)
+    drawn += progress_bar(fraction, _COLORS.get(state.phase, BLUE), "0.4em")
     style = "display:inline-block;vertical-align:top;width:6.5em;margin:0 6px 4px 0;overflow:hidden"
-    return element("div", drawn, style, title=title + (f", {mark}" if mark else ""))
+    return div(drawn, style, title=title + (f", {mark}" if mark else ""))
 
 
 def _stacks(job: Job) -> str:
@@ -276,10 +288,10 @@ def _stacks(job: Job) -> str:
     found = location.stalled_stacks(job)
     drawn = ""
     for ranks, stack in found[:_MOST_STACKS]:
-        drawn += element("div", element("b", named(ranks)), "margin:4px 0 0")
-        drawn += element("div", text(stack, _LONGEST_STACK), "font-family:monospace;white-space:pre;overflow:auto")
+        drawn += div(element("b", named(ranks)), "margin:4px 0 0")
+        drawn += div(text(stack, _LONGEST_STACK), "font-family:monospace;white-space:pre;overflow:auto")
     if len(found) > _MOST_STACKS:
-        drawn += element("div", f"and {len(found) - _MOST_STACKS} others", "margin:4px 0 0")
+        drawn += div(f"and {len(found) - _MOST_STACKS} others", "margin:4px 0 0")
     if drawn and job.status.ended:
         return element("details", element("summary", "Python stacks during the stall") + drawn)
     return drawn
@@ -287,4 +299,4 @@ def _stacks(job: Job) -> str:
 
 def _foot(job: Job) -> str:
     """The hardware, without the node's name, since notebooks are shared. If there are several, the ranks name them."""
-    return element("div", text(job.hardware), "font-size:90%") if job.hardware else ""
+    return div(text(job.hardware), "font-size:90%") if job.hardware else ""

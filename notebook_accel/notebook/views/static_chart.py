@@ -15,9 +15,9 @@ import base64
 import math
 from collections.abc import Iterable, Sequence
 
+from notebook_accel.insight.pictures import element, text
 from notebook_accel.launch.job.metric_charts import Drawing, Spread
 from notebook_accel.launch.job.text import value
-from notebook_accel.notebook.views.elements import element, text
 from notebook_accel.panel.panel_charts import extent
 
 WIDTH, HEIGHT = 220, 96

@@ -28,11 +28,12 @@ from notebook_accel.events import (
     Returned,
     Stalled,
 )
+from notebook_accel.insight import pictures
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook import views
-from notebook_accel.notebook.views import elements, html_page, static_chart, static_views
+from notebook_accel.notebook.views import html_page, static_chart, static_views
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
 _ALLOWED = {"bdi", "div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}
@@ -360,12 +361,12 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize(("paper", "ink"), elements.INK.items())
+@pytest.mark.parametrize(("paper", "ink"), pictures.INK.items())
 def test_words_on_a_color_can_be_read(paper: str, ink: str) -> None:
     assert contrast(paper, ink) >= 4.5
 
 
-@pytest.mark.parametrize("color", [elements.BLUE, elements.GREEN, elements.EDGE])
+@pytest.mark.parametrize("color", [pictures.BLUE, pictures.GREEN, pictures.EDGE])
 @pytest.mark.parametrize("theme", ["#ffffff", "#111111"])
 def test_bars_can_be_seen_in_light_and_dark(color: str, theme: str) -> None:
     assert contrast(color, theme) >= 3
