@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from notebook_accel.config import remote_folders
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver import launcher, stored_code
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.text import title
+from notebook_accel.launch.job.text import date, title
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
@@ -33,8 +32,7 @@ class Checkpointed:
     """The notebook that launched it."""
 
     def __str__(self) -> str:
-        began = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.summary.started))
-        return f"{self.summary.title} ({self.summary.id}, of {began}, {self.summary.status.value})"
+        return f"{self.summary.title} ({self.summary.id}, of {date(self.summary.started)}, {self.summary.status.value})"
 
 
 def find(job_id: str | None, origin: str) -> Checkpointed:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from notebook_accel.events import Collective, CollectivesRecorded, CollectivesRequested
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.requests import RankRequest, Replies
+from notebook_accel.launch.job.text import size
 from notebook_accel.rank_spans import named
 
 MOST = 100
@@ -62,8 +63,8 @@ def _of_group(recorded: Mapping[int, Sequence[Collective]], group: str) -> str:
     ]
     kinds: dict[tuple[str, int], list[int]] = {}
     for rank, entry in present.items():
-        size = entry.size if entry.operation in _SAME_SIZE else 0
-        kinds.setdefault((entry.operation, size), []).append(rank)
+        same = entry.size if entry.operation in _SAME_SIZE else 0
+        kinds.setdefault((entry.operation, same), []).append(rank)
     where = "" if entries[0].group_label == DEFAULT_GROUP else f", in the process group {group}"
     if len(kinds) > 1:
         return _different(sorted(kinds.values(), key=lambda ranks: (len(ranks), ranks)), present) + where
@@ -86,15 +87,7 @@ def _different(kinds: list[list[int]], present: Mapping[int, Collective]) -> str
 
 
 def _name(entry: Collective) -> str:
-    return f"{entry.operation} #{entry.number}" + (f" of {_size(entry.size)}" if entry.size else "")
-
-
-def _size(count: int) -> str:
-    """`4 B`, `1.5 KB`, `4 MB`, in units of 1024."""
-    for unit, factor in (("GB", 2**30), ("MB", 2**20), ("KB", 2**10)):
-        if count >= factor:
-            return f"{count / factor:.3g} {unit}"
-    return f"{count} B"
+    return f"{entry.operation} #{entry.number}" + (f" of {size(entry.size, exact=True)}" if entry.size else "")
 
 
 def _s(ranks: Mapping[int, object]) -> str:

@@ -18,27 +18,14 @@ from notebook_accel.launch.job.text import clock
 from notebook_accel.rank_spans import named
 
 _LONGEST = 3600.0
-_WORDS = {
-    PAUSE: "be paused",
-    RESUME: "be resumed",
-    CHECKPOINT: "save a checkpoint now",
-    END_AFTER_EPOCH: "end after this epoch",
-    TUNE: "be tuned",
+_ACTIONS = {
+    PAUSE: ("be paused", "It pauses after that step"),
+    RESUME: ("be resumed", "It continues once they can"),
+    CHECKPOINT: ("save a checkpoint now", "The checkpoint is saved once the training gets there"),
+    END_AFTER_EPOCH: ("end after this epoch", "It ends after the epoch of that step"),
+    TUNE: ("be tuned", "The values change after that step"),
 }
-_CALLS = {
-    PAUSE: "job.pause()",
-    RESUME: "job.resume()",
-    CHECKPOINT: "job.checkpoint()",
-    END_AFTER_EPOCH: "job.end_after_epoch()",
-    TUNE: "job.tune()",
-}
-_LATE = {
-    PAUSE: "It pauses after that step",
-    RESUME: "It continues once they can",
-    CHECKPOINT: "The checkpoint is saved once the training gets there",
-    END_AFTER_EPOCH: "It ends after the epoch of that step",
-    TUNE: "The values change after that step",
-}
+"""For each action, what the job can or can't do, and what happens if its ranks don't get there in time."""
 _MOST_CHANGES = 4
 
 
@@ -170,7 +157,7 @@ def control(
     replies = {rank: reply for rank, reply in found.by_rank.items() if isinstance(reply, Controlled)}
     refused = {rank: reply.error for rank, reply in replies.items() if reply.error}
     if refused:
-        raise ConfigurationError(f"{job.title} can't {_WORDS[action]}: {_reasons(refused)}")
+        raise ConfigurationError(f"{job.title} can't {_ACTIONS[action][0]}: {_reasons(refused)}")
     done = {rank: reply for rank, reply in replies.items() if reply.step >= 0}
     if found.missing or not done:
         raise _late(job, action, timeout, found)
@@ -178,7 +165,7 @@ def control(
 
 
 def _cause(action: str) -> str:
-    return f"it can't {_WORDS[action]}: call {_CALLS[action]}"
+    return f"it can't {_ACTIONS[action][0]}: call job.{action.replace(' ', '_')}()"
 
 
 def _reasons(refused: Mapping[int, str]) -> str:
@@ -194,9 +181,9 @@ def _late(job: JobState, action: str, timeout: float, found: Answers) -> Excepti
     if job.status.ended:
         return requests.ended(job, _cause(action))
     if not found.missing:
-        return ConfigurationError(f"{job.title} can't {_WORDS[action]}: none of its ranks runs a function now")
+        return ConfigurationError(f"{job.title} can't {_ACTIONS[action][0]}: none of its ranks runs a function now")
     return TimeoutError(
-        f"{named(found.missing)} of {job.title} did not get there within {timeout:g} s. {_LATE[action]}"
+        f"{named(found.missing)} of {job.title} did not get there within {timeout:g} s. {_ACTIONS[action][1]}"
     )
 
 

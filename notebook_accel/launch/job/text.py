@@ -54,11 +54,20 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def size(count: float) -> str:
-    """`3 kB`, `512 MB`, `1.5 GB`, in units of 1024; what is not zero is 1 kB at least."""
-    if 0 < count < 2**20:
-        return f"{math.ceil(count / 2**10)} kB"
-    return f"{count / 2**20:.0f} MB" if count < 2**30 else f"{count / 2**30:.1f} GB"
+def size(count: float, *, exact: bool = False) -> str:
+    """`3 kB`, `512 MB`, `1.5 GB`, in units of 1024; what is not zero is 1 kB at least.
+
+    Args:
+        count: The bytes.
+        exact: Whether to show three digits at least, and less than 1 kB in bytes, so that sizes can be told apart.
+    """
+    if exact and count < 2**10:
+        return f"{count:.0f} B"
+    unit, factor = ("kB", 2**10) if 0 < count < 2**20 else ("MB", 2**20) if count < 2**30 else ("GB", 2**30)
+    number = count / factor
+    if exact:
+        return f"{number:.3g} {unit}" if number < 999.5 else f"{number:.0f} {unit}"
+    return f"{math.ceil(number) if unit == 'kB' else format(number, '.1f' if unit == 'GB' else '.0f')} {unit}"
 
 
 def count(number: float) -> str:
