@@ -239,11 +239,6 @@ def current(shell: InteractiveShell) -> EveryCell:
     return _mode
 
 
-def existing() -> EveryCell | None:
-    """The mode of this notebook; `None` if it was never turned on."""
-    return _mode
-
-
 def ranks_of_cells() -> int:
     """The number of ranks that each cell runs on; 0 while cells run in the kernel, and -1 if the next cell starts them.
 

@@ -57,8 +57,7 @@ def stop(shell: InteractiveShell) -> None:
     session = sessions.current(shell)
     count = session.running().size
     session.stop()
-    cells_mode = every_cell.existing()
-    which = "cell" if cells_mode is not None and cells_mode.options is not None else "%%accelerate cell"
+    which = "%%accelerate cell" if every_cell.current(shell).options is None else "cell"
     _write(f"{count} ranks have ended; the next {which} starts new ones")
 
 
