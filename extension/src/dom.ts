@@ -1,7 +1,7 @@
 /**
  * The attribute of an element that takes keys itself while it has the focus. In command mode, JupyterLab and Notebook
  * otherwise take arrow keys and letters for themselves before the element hears of them. The attribute of an element around
- * it is not enough: many of their shortcuts are those of whatever has the focus.
+ * it is not enough: many of their shortcuts are those of whatever has the focus. Templates have it in their text.
  */
 export const OWN_KEYS = { "data-lm-suppress-shortcuts": "true" };
 

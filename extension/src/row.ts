@@ -25,6 +25,8 @@ export function row(
   const values = inOrderOf(names, rank.values);
   const valueLines = values.map(([name, value]) => `${name} ${value}`).join("\n");
   const usage = [rank.memory, ...Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`)];
+  const mark = html`<span class="na-mark" ?hidden=${!rank.mark}>${rank.mark}</span>`;
+  const text = html`<span class="na-text" title=${rank.text || nothing}>${rank.text}</span>`;
   return html`<div class="na-row" role="listitem" data-rank=${number} data-phase=${rank.phase}
     data-marked=${rank.mark ? "" : nothing}>
     <div class="na-line" @click=${onClick}>
@@ -39,8 +41,7 @@ export function row(
       </span>
       ${progressBar("na-bar", `Rank ${number}`, rank.done, words)}
       <span class="na-percent">${percent(rank.done)}</span>
-      <span class="na-words"><span class="na-mark" ?hidden=${!rank.mark}>${rank.mark}</span
-        ><span class="na-text" title=${rank.text || nothing}>${rank.text}</span></span>
+      <span class="na-words">${mark}${text}</span>
       <span class="na-remaining">${timeLeft(rank)}</span>
       <span class="na-values" title=${valueLines || nothing}>${pairs(values)}</span>
       <span class="na-memory" title=${usage.filter(Boolean).join("\n") || nothing}>${rank.usage}</span>

@@ -32,10 +32,11 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
       ? html`<button type="button" class="na-lab-button jp-mod-styled" title=${title}
           aria-label="${label} ${row.title}, job ${row.id}" @click=${() => act(row)}>${label}</button>`
       : nothing;
-  const value = (
-    name: string,
-  ) => html`<div class="na-lab-metric">${sparkline(`${name} over the run`, metric?.lines ?? [])}<span
-      class="na-lab-metric-name" title=${name}>${name}</span> <span class="na-lab-value">${metric?.value}</span></div>`;
+  const value = ({ name, value, lines }: JobRow["metrics"][number]) => {
+    const label = html`<span class="na-lab-metric-name" title=${name}>${name}</span>`;
+    const chart = sparkline(`${name} over the run`, lines);
+    return html`<div class="na-lab-metric">${chart}${label} <span class="na-lab-value">${value}</span></div>`;
+  };
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status}>
     <div class="na-lab-heading">
       <input class="na-lab-choice" type="checkbox" title="Choose the job for a comparison"
@@ -46,7 +47,7 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
     ${row.summary ? html`<div class="na-lab-summary">${row.summary}</div>` : nothing}
-    ${metric ? value(metric.name) : nothing}
+    ${metric ? value(metric) : nothing}
     ${row.note ? html`<div class="na-lab-note">${row.note}</div>` : nothing}
     <div class="na-lab-details">${row.details}</div>
     <div class="na-lab-buttons">
