@@ -1,8 +1,9 @@
-import { html, nothing, render } from "lit-html";
+import { nothing, render } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make } from "./dom";
 import { canNotify } from "./page";
 import { choose, chosen } from "./preferences";
+import { html } from "./template";
 
 /** What is known of the run, unfolded on request, and what the page does besides. */
 export class About {

@@ -1,7 +1,8 @@
-import { html, nothing, render, type TemplateResult } from "lit-html";
+import { nothing, render, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make } from "./dom";
 import type { Command, Controls as Model, Tunable } from "./model";
+import { html } from "./template";
 
 /** Buttons that pause, save and end the training, and fields for values that can be tuned while it runs. */
 export class Controls {

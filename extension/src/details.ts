@@ -1,8 +1,9 @@
-import { html, nothing, type TemplateResult } from "lit-html";
+import { nothing, type TemplateResult } from "lit-html";
 import { inOrder, inOrderOf, make, newId, OWN_KEYS, percent, setText } from "./dom";
 import { pairs, progressBar, timeLeft } from "./elements";
 import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
+import { html } from "./template";
 
 const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 

@@ -1,7 +1,8 @@
-import { html, nothing, type TemplateResult } from "lit-html";
+import { nothing, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { percent } from "./dom";
 import type { Done } from "./model";
+import { html } from "./template";
 
 /** A progress bar. If its total is unknown, it is empty and has no `aria-valuenow`. */
 export function progressBar(className: string, label: string, done: Done, text: string): TemplateResult {

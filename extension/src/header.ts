@@ -1,10 +1,11 @@
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import { About } from "./about";
 import { Controls } from "./controls";
 import { make } from "./dom";
 import { progressBar, timeLeft } from "./elements";
 import type { State } from "./model";
 import type { Stopper, StopState } from "./stopper";
+import { html } from "./template";
 
 const LABELS: Record<StopState, string> = {
   stop: "Stop",

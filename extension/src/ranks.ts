@@ -1,4 +1,4 @@
-import { html, render, type TemplateResult } from "lit-html";
+import { render, type TemplateResult } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
 import { Details } from "./details";
 import { make } from "./dom";
@@ -8,6 +8,7 @@ import { LogView } from "./logs/logView";
 import type { State } from "./model";
 import type { Questions } from "./questions";
 import { row } from "./row";
+import { html } from "./template";
 
 /** How many of the failed ranks have a row below the grid even if the user has not expanded them. */
 const MAX_FAILED_ROWS = 4;

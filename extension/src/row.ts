@@ -1,8 +1,9 @@
-import { html, nothing, type TemplateResult } from "lit-html";
+import { nothing, type TemplateResult } from "lit-html";
 import type { Details } from "./details";
 import { inOrderOf, percent } from "./dom";
 import { pairs, progressBar, timeLeft } from "./elements";
 import type { Rank } from "./model";
+import { html } from "./template";
 
 /**
  * One rank: a line, and its details if the row is expanded.
@@ -25,8 +26,6 @@ export function row(
   const values = inOrderOf(names, rank.values);
   const valueLines = values.map(([name, value]) => `${name} ${value}`).join("\n");
   const usage = [rank.memory, ...Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`)];
-  const mark = html`<span class="na-mark" ?hidden=${!rank.mark}>${rank.mark}</span>`;
-  const text = html`<span class="na-text" title=${rank.text || nothing}>${rank.text}</span>`;
   return html`<div class="na-row" role="listitem" data-rank=${number} data-phase=${rank.phase}
     data-marked=${rank.mark ? "" : nothing}>
     <div class="na-line" @click=${onClick}>
@@ -41,7 +40,10 @@ export function row(
       </span>
       ${progressBar("na-bar", `Rank ${number}`, rank.done, words)}
       <span class="na-percent">${percent(rank.done)}</span>
-      <span class="na-words">${mark}${text}</span>
+      <span class="na-words">
+        <span class="na-mark" ?hidden=${!rank.mark}>${rank.mark}</span>
+        <span class="na-text" title=${rank.text || nothing}>${rank.text}</span>
+      </span>
       <span class="na-remaining">${timeLeft(rank)}</span>
       <span class="na-values" title=${valueLines || nothing}>${pairs(values)}</span>
       <span class="na-memory" title=${usage.filter(Boolean).join("\n") || nothing}>${rank.usage}</span>

@@ -1,8 +1,9 @@
 /** A tab of the main area, or a dialog, that compares a metric of several jobs, live while it is visible. */
 import { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import { options } from "../../src/elements";
+import { html } from "../../src/template";
 import { ComparisonChart } from "./comparisonChart";
 import { jobsIcon } from "./icons";
 import type { Comparison, JobRow } from "./model";
@@ -80,9 +81,10 @@ export class ComparisonTab extends Widget {
     render(
       html`<section aria-label="Comparison of jobs">
         <div class="na-lab-comparison-head">
-          <label>Metric
-            <select class="na-select" aria-label="Metric" @change=${onChange}>${options(names, this.selected)}</select>
-          </label>
+          <label>Metric <select class="na-select" aria-label="Metric" @change=${onChange}>${options(
+            names,
+            this.selected,
+          )}</select></label>
         </div>
         <p class="na-lab-message" role="status">${message}</p>
         ${this.chart.element}

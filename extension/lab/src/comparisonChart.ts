@@ -1,10 +1,11 @@
 /** The chart of a comparison: a line for each job, drawn with the panel's code for charts. */
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import type { Line } from "../../src/charts/lines";
 import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts/palette";
 import { Plot } from "../../src/charts/plot";
 import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
 import { make, setAttribute } from "../../src/dom";
+import { html } from "../../src/template";
 import type { Comparison } from "./model";
 
 const HEIGHT = 420;

@@ -1,7 +1,8 @@
 /** The devices in the sidebar: a section that can be closed, and is live while it is open and visible. */
-import { html, nothing, render, type TemplateResult } from "lit-html";
+import { nothing, render, type TemplateResult } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
 import { make } from "../../src/dom";
+import { html } from "../../src/template";
 import type { Devices } from "./devices";
 import type { Jobs } from "./jobs";
 import type { Device, Gauge } from "./model";
@@ -56,16 +57,21 @@ export class DeviceSection {
 
 /** One device, with the ranks that are on it, a line for each job. */
 function device({ id, title, gauges, warning }: Device, jobs: string[]): TemplateResult {
-  const name = html`<div class="na-lab-title" title=${title}>${title}</div>`;
-  const measured = html`<ul class="na-lab-gauges">${gauges.map((each) => gauge(each, title))}</ul>`;
-  const ranks = jobs.length ? html`<div class="na-lab-device-jobs">${jobs.join("\n")}</div>` : nothing;
-  const problem = warning ? html`<div class="na-lab-warning" role="status">${warning}</div>` : nothing;
-  return html`<li class="na-lab-device" data-device=${id}>${name}${measured}${ranks}${problem}</li>`;
+  return html`<li class="na-lab-device" data-device=${id}>
+    <div class="na-lab-title" title=${title}>${title}</div>
+    <ul class="na-lab-gauges">${gauges.map((each) => gauge(each, title))}</ul>
+    ${jobs.length ? html`<div class="na-lab-device-jobs">${jobs.join("\n")}</div>` : nothing}
+    ${warning ? html`<div class="na-lab-warning" role="status">${warning}</div>` : nothing}
+  </li>`;
 }
 
 function gauge({ name, value, lines }: Gauge, device: string): TemplateResult {
   const label = `${name} of ${device} over the last five minutes, now ${value}`;
-  const words = html`<span class="na-lab-gauge-name">${name}</span><span class="na-lab-gauge-value">${value}</span>`;
-  const picture = sparkline(label, lines, "none"); // as wide as the gauge
-  return html`<li class="na-lab-gauge"><div class="na-lab-gauge-text">${words}</div>${picture}</li>`;
+  return html`<li class="na-lab-gauge">
+    <div class="na-lab-gauge-text">
+      <span class="na-lab-gauge-name">${name}</span>
+      <span class="na-lab-gauge-value">${value}</span>
+    </div>
+    ${sparkline(label, lines, "none") /* as wide as the gauge */}
+  </li>`;
 }

@@ -1,8 +1,9 @@
 /** One job in the sidebar. */
-import { html, nothing, type TemplateResult } from "lit-html";
+import { nothing, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { percent } from "../../src/dom";
 import { progressBar } from "../../src/elements";
+import { html } from "../../src/template";
 import { statusText } from "./jobs";
 import type { JobRow } from "./model";
 import { sparkline } from "./sparkline";
@@ -33,9 +34,10 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
           aria-label="${label} ${row.title}, job ${row.id}" @click=${() => act(row)}>${label}</button>`
       : nothing;
   const value = ({ name, value, lines }: JobRow["metrics"][number]) => {
-    const label = html`<span class="na-lab-metric-name" title=${name}>${name}</span>`;
-    const chart = sparkline(`${name} over the run`, lines);
-    return html`<div class="na-lab-metric">${chart}${label} <span class="na-lab-value">${value}</span></div>`;
+    return html`<div class="na-lab-metric">
+      ${sparkline(`${name} over the run`, lines)}
+      <span class="na-lab-metric-name" title=${name}>${name}</span> <span class="na-lab-value">${value}</span>
+    </div>`;
   };
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status}>
     <div class="na-lab-heading">

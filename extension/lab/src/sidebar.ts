@@ -1,8 +1,9 @@
 /** The sidebar: the devices and the user's jobs, live while it is visible. */
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
+import { html } from "../../src/template";
 import { DeviceSection } from "./deviceSection";
 import { Devices } from "./devices";
 import { jobsIcon } from "./icons";

@@ -1,5 +1,6 @@
 /** A line chart without axes. */
-import { html, type TemplateResult } from "lit-html";
+import type { TemplateResult } from "lit-html";
+import { html } from "../../src/template";
 import type { Point } from "./model";
 
 const WIDTH = 120;

@@ -1,6 +1,7 @@
-import { html, render, type TemplateResult } from "lit-html";
+import { render, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make } from "../dom";
+import { html } from "../template";
 import { type Choice, moved, ordered, toggled, visible } from "./choice";
 
 /** From this many metrics on, the list has a search. */

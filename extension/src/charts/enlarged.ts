@@ -1,6 +1,7 @@
-import { html, nothing, render } from "lit-html";
+import { nothing, render } from "lit-html";
 import { make, newId, OWN_KEYS, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
+import { html } from "../template";
 import { download, type Key, toCsv, withTitle } from "./download";
 import { type Line, linesOf } from "./lines";
 import { colorOf, type Palette } from "./palette";

@@ -1,6 +1,7 @@
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
+import { html } from "../template";
 import { linesOf } from "./lines";
 import { formatStep, formatValue } from "./numbers";
 import type { Palette } from "./palette";

@@ -1,8 +1,9 @@
-import { html, render } from "lit-html";
+import { render } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make, OWN_KEYS } from "../dom";
 import { options } from "../elements";
 import type { EarlierJob } from "../model";
+import { html } from "../template";
 
 /** How the user looks at an enlarged chart. It stays when another chart is enlarged. */
 export interface Look {

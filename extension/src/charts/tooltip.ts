@@ -1,5 +1,6 @@
-import { html, nothing, render } from "lit-html";
+import { nothing, render } from "lit-html";
 import { make } from "../dom";
+import { html } from "../template";
 import type { Line } from "./lines";
 import { formatStep, formatValue } from "./numbers";
 import { colorOf, type Palette } from "./palette";
