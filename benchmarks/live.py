@@ -42,7 +42,7 @@ _PRETEND = """
 import time
 from notebook_accel.events import *
 from notebook_accel.launch.wire import constants
-from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.show import console
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.job import Job
 
@@ -53,7 +53,7 @@ def pretend(ranks):
     for rank in range(ranks):
         job.apply(rank, Hello(1, "host"))
         job.apply(rank, PhaseChanged(Phase.RUNNING))
-    view = frontend.Views(job, frontend.current.choose_view())
+    view = console.Views(job, console.current.choose_view())
     began = sent = time.monotonic()
     while not os.path.exists("end"):
         now = time.monotonic()

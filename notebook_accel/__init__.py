@@ -70,9 +70,9 @@ def _attach_to_shell() -> None:
 def _attach_to_marimo() -> None:
     if "marimo" not in sys.modules:
         return
-    from notebook_accel.notebook import marimo_front_end
+    from notebook_accel.notebook import marimo_console
 
-    marimo_front_end.attach()
+    marimo_console.attach()
 
 
 accelerate_names.install()

@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from notebook_accel import rank_local
 from notebook_accel.events import emit
-from notebook_accel.launch.show.front_end import Terminal
+from notebook_accel.launch.show.console import Terminal
 from notebook_accel.launch.wire.mirrored import library_settings
 
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to

@@ -10,7 +10,7 @@ from notebook_accel.insight import comparison, pictures
 from notebook_accel.launch.driver.launcher import notebook_launcher
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.rank_spans import counted
 
 _OURS = ("num_processes", "block", "detach", "in_process")
@@ -57,7 +57,7 @@ def scaling(
     except BaseException:
         if jobs:
             left = ", ".join(map(str, numbers[len(jobs) :]))
-            front_end.current.notice(f"{_curve(jobs)!r}\nnot measured, because of the error below: {left}")
+            console.current.notice(f"{_curve(jobs)!r}\nnot measured, because of the error below: {left}")
         raise
     return _curve(jobs)
 

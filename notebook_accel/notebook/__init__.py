@@ -4,9 +4,9 @@
     cells/   ─ `%%accelerate`: cells on persistent ranks
     ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
-    marimo_front_end.py ─ the front end for marimo, in place of ipython/
+    marimo_console.py ─ the front end for marimo, in place of ipython/
 
-Imports run downwards: magics, cells, ipython and marimo_front_end, views.
+Imports run downwards: magics, cells, ipython and marimo_console, views.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.plan import run_facts
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.cell_numbers import note_text
+from notebook_accel.notebook.ipython.console import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.debugger import kernel_debugger
-from notebook_accel.notebook.ipython.front_end import IPythonTerminal, Kernel
 from notebook_accel.notebook.ipython.tracebacks import install
 from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.views import widget_support
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def attach(shell: InteractiveShell) -> None:
     """Registers the magics, makes IPython the front end of launches, and preloads the notebook's imports."""
     accelerate.register(shell)  # also after the magics were unregistered
-    if isinstance(front_end.current, IPythonTerminal):
+    if isinstance(console.current, IPythonTerminal):
         return
-    front_end.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
+    console.use(Kernel(shell) if getattr(shell, "kernel", None) is not None else IPythonTerminal(shell))
     install()
     kernel_debugger.install(getattr(shell, "kernel", None))
     shell.events.register("pre_run_cell", note_text)

@@ -21,7 +21,7 @@ from notebook_accel.launch.engines import cluster_engine as engine_module
 from notebook_accel.launch.engines.cluster_engine import ClusterEngine
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
 from notebook_accel.launch.plan import plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from tests.cluster.conftest import Cluster
 
 
@@ -95,7 +95,7 @@ def test_where_no_cluster_is_there_is_advice(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_client_server_that_does_not_serve_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch):
     """Something listens, and says nothing. Each attempt is a process of its own, since Ray's may never come back."""
     told: list[str] = []
-    monkeypatch.setattr(front_end.current, "notice", told.append)
+    monkeypatch.setattr(console.current, "notice", told.append)
     monkeypatch.setattr(engine_module, "JOIN_TIMEOUTS", (0.1, 0.2))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         engine = ClusterEngine(f"ray://127.0.0.1:{silent.getsockname()[1]}")

@@ -292,10 +292,10 @@ def test_what_is_written_between_two_cells_stands_below_the_cell_that_it_comes_f
     written = tmp_path / "written"
     prepared.check(f"""
     import contextvars, threading
-    from notebook_accel.launch.show import front_end as frontend
+    from notebook_accel.launch.show import console
 
     def write():
-        frontend.current.write("stdout", "between\\n")
+        console.current.write("stdout", "between\\n")
         open({str(written)!r}, "w").close()
     """)
     first = prepared.check("threading.Timer(0.3, contextvars.copy_context().run, (write,)).start()")

@@ -30,7 +30,7 @@ from notebook_accel.hardware import Hardware
 from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system.network import ReservedPorts
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _watcher(target: str, wanted: Request) -> Watcher:
 
 def _can_watch(wanted: Request) -> bool:
     """Whether ranks can be drawn, which needs a terminal and Python ranks, unless the user wants only their output."""
-    return front_end.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
+    return console.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
 
 
 def _exec(wanted: Request) -> NoReturn:

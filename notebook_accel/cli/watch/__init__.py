@@ -3,7 +3,7 @@
 In the command's process:
 
     watcher.py        ─ the event loop: accepts connections from ranks, reads their events and their output
-    screen.py         ─ folds the events into a job and draws it; watched_launch.py describes it
+    watched_job.py         ─ folds the events into a job and draws it; watched_launch.py describes it
 
 In each rank:
 

@@ -1,6 +1,6 @@
 """The event loop that watches the ranks of a launch, to draw them in the terminal.
 
-    ranks (watched_rank.py), torch's launcher (elastic.py) ─ output, events ─▶ Watcher ─▶ Screen
+    ranks (watched_rank.py), torch's launcher (elastic.py) ─ output, events ─▶ Watcher ─▶ WatchedJob
 
 It runs on the main thread of the command's process, which has nothing else to do. The ranks of this machine connect to
 a Unix socket; the permissions of its folder keep other users out.
@@ -27,7 +27,7 @@ from notebook_accel.launch.wire.rank_streams import RankStreams
 from notebook_accel.launch.wire.stream import Channel
 
 if TYPE_CHECKING:
-    from notebook_accel.cli.watch.screen import Screen
+    from notebook_accel.cli.watch.watched_job import WatchedJob
 
 _TICK = 0.1
 """Seconds between two drawings, and between two looks at whether a prompt is still of use."""
@@ -50,7 +50,7 @@ class Watcher:
         self._loop.register(self._listener, self._on_connection)
         self._streams: dict[int, RankStreams] = {}
         """By local rank."""
-        self._screen: Screen | None = None
+        self._watched: WatchedJob | None = None
         self._interrupts = 0
         self._notices: list[str] = []
         self._is_prompting = False
@@ -69,13 +69,13 @@ class Watcher:
         """Shows the ranks until the other end of the pipe `over` is closed."""
         self._over = over
         self._loop.register(over, self._on_end)
-        from notebook_accel.cli.watch import screen  # noqa: F401  # while torch's launcher imports torch
+        from notebook_accel.cli.watch import watched_job  # noqa: F401  # while torch's launcher imports torch
 
         while not self._is_over:
             self._loop.run_once(_TICK)
             self._show_requests()
-            if self._screen is not None:
-                self._screen.refresh()
+            if self._watched is not None:
+                self._watched.refresh()
         self._accept_pending()
         for rank in [*self._streams]:
             self._disconnect(rank)
@@ -86,8 +86,8 @@ class Watcher:
         Args:
             code: The exit code.
         """
-        if self._screen is not None:
-            self._screen.finish(code, interrupted=self._interrupts > 0)
+        if self._watched is not None:
+            self._watched.finish(code, interrupted=self._interrupts > 0)
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -137,33 +137,33 @@ class Watcher:
             self._disconnect(rank)  # the process was this rank in an earlier attempt
         for fd in fds:
             os.set_blocking(fd, False)
-        if self._screen is None:
-            from notebook_accel.cli.watch.screen import Screen
+        if self._watched is None:
+            from notebook_accel.cli.watch.watched_job import WatchedJob
 
-            self._screen = Screen(self._subject, self)
-        self._screen.add_rank(rank, who)
+            self._watched = WatchedJob(self._subject, self)
+        self._watched.add_rank(rank, who)
         pipes = dict(zip(fds, who["streams"], strict=True))
         # A rank whose messages can't be decoded runs on: its output can still be read.
         self._streams[rank] = RankStreams(self._loop, channel, pipes, partial(self._on_event, rank), lambda: None)
 
     def _on_event(self, rank: int, event: Event, fds: Sequence[int]) -> None:
-        assert self._screen is not None
+        assert self._watched is not None
         if isinstance(event, Written):
-            self._screen.write(rank, event.stream, b"".join(event.data))
+            self._watched.write(rank, event.stream, b"".join(event.data))
         elif isinstance(event, InputRequested):
             self._prompt(rank, event)
         elif isinstance(event, RankExited):
-            self._screen.apply(event.local_rank, Exited(event.code, event.signal))
+            self._watched.apply(event.local_rank, Exited(event.code, event.signal))
         else:
-            self._screen.apply(rank, event)
+            self._watched.apply(rank, event)
 
     def _prompt(self, rank: int, event: InputRequested) -> None:
-        assert self._screen is not None
+        assert self._watched is not None
         answer = None
         self._is_prompting = True
         with contextlib.suppress(KeyboardInterrupt):
             if not self._interrupts:
-                answer = self._screen.prompt(rank, event, self._until_gone(rank))
+                answer = self._watched.prompt(rank, event, self._until_gone(rank))
         self._is_prompting = False
         self.send([rank], Answer(answer))
 
@@ -203,11 +203,11 @@ class Watcher:
         self._streams.pop(rank).close()
 
     def _show_requests(self) -> None:
-        if self._screen is None:
+        if self._watched is None:
             return
-        self._screen.interrupted(self._interrupts)
+        self._watched.interrupted(self._interrupts)
         while self._notices:
-            self._screen.notice(self._notices.pop(0))
+            self._watched.notice(self._notices.pop(0))
 
 
 def _private_folder() -> str:

@@ -10,7 +10,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import JobSummary, summarize
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 
 _local_jobs: weakref.WeakValueDictionary[str, Job] = weakref.WeakValueDictionary()
@@ -60,7 +60,7 @@ def _choose(job_id: str | None) -> Job | Record:
     if job_id is None and (begun := _unrecorded()) is not None:
         return begun
     try:
-        return records.find(job_id, front_end.current.origin())
+        return records.find(job_id, console.current.origin())
     except ConfigurationError:
         if (local := _local_jobs.get(job_id or "")) is None:
             raise

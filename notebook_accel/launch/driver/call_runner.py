@@ -54,7 +54,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.requests import no_replies, request_stacks
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_names
 from notebook_accel.launch.wire.event_loop import Calls
@@ -109,7 +109,7 @@ class CallRunner:
         self,
         ranks: Ranks,
         job: Job,
-        view: front_end.View,
+        view: console.View,
         output: Output,
         requests: StopRequests,
         *,

@@ -15,7 +15,7 @@ from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import memory, processes
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
@@ -33,7 +33,7 @@ def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str
     Raises:
         LaunchError: The process for the job can't be started, or can't write the job's journal.
     """
-    origin, cells = front_end.current.origin(), payload.sources(packed)
+    origin, cells = console.current.origin(), payload.sources(packed)
     order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved)
     own_end, child_end = pair()
     with memory.open_log() as log, contextlib.closing(Channel(own_end)) as channel:

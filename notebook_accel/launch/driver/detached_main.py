@@ -19,8 +19,8 @@ from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import NoView, Terminal, View
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import NoView, Terminal, View
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
@@ -42,7 +42,7 @@ class JobOrder:
     """What is needed to launch the job again."""
 
 
-class JournalFrontEnd(Terminal):
+class JournalConsole(Terminal):
     """Shows nothing; writes notices to the journal, for processes that follow the job."""
 
     def __init__(self, order: JobOrder) -> None:
@@ -80,13 +80,13 @@ def main(fd: int) -> None:
         return  # the kernel has ended
     first, *parts = message.blobs
     order: JobOrder = pickle.loads(first)
-    journal_front_end = JournalFrontEnd(order)
-    front_end.use(journal_front_end)
+    journal_console = JournalConsole(order)
+    console.use(journal_console)
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
     launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True, saved=order.saved)
-    journal_front_end.job = launch.job
+    journal_console.job = launch.job
     try:
         record = launch.journal.open()
     except OSError as error:

@@ -13,7 +13,7 @@ from notebook_accel.launch.driver.stop_policy import Steps, StopAction, StopPoli
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.rank_spans import spans
 
@@ -93,7 +93,7 @@ class Shutdown:
         if self.is_requested and self._steps and not self._waiting_announced and now > self._began_at + _NOTICE_AFTER:
             self._waiting_announced = True
             left = spans(state.rank for _, state in self._unfinished())
-            front_end.current.notice(
+            console.current.notice(
                 f"waiting up to {GRACE:g} s for ranks {left} to end; "
                 f"interrupt again to {self._policy.second_request_text}"
             )

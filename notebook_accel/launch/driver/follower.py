@@ -14,7 +14,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.show import front_end, screens
+from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 
@@ -35,7 +35,7 @@ class Follower:
         Raises:
             JobLostError: The journal can't be read.
         """
-        self._followed = FollowedJob(record, lambda: front_end.current.show(self.job))
+        self._followed = FollowedJob(record, lambda: console.current.show(self.job))
         self.job = self._followed.job
         self._lines: list[tuple[int, Line | Shown | Cleared]] = []
         """What the ranks have written and displayed, to be shown."""
@@ -58,7 +58,7 @@ class Follower:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
         self._screen = screens.record(self.job)
-        self._view = Views(self.job, front_end.current.choose_view())
+        self._view = Views(self.job, console.current.choose_view())
         self._view.open()
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class Follower:
     def _show(self, shown: Output, *, all_of_it: bool = False) -> None:
         now = time.monotonic()
         for text in self._notices:
-            front_end.current.notice(text)
+            console.current.notice(text)
         for (rank, stream), group in groupby(self._lines, _written_together):
             if stream is not None:
                 shown.add(rank, stream, [event.text for _, event in group if isinstance(event, Line)], now)

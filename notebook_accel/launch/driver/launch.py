@@ -23,7 +23,7 @@ from notebook_accel.launch.plan import conflicts, elastic, environment, run_fact
 from notebook_accel.launch.plan.elastic import Remaining
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end, screens
+from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
@@ -63,7 +63,7 @@ class Launch:
         environ: Mapping[str, str],
         packed: Payload,
         name: str,
-        open_view: Callable[[Job], front_end.View],
+        open_view: Callable[[Job], console.View],
         *,
         detached: bool = False,
         saved: SavedLaunch | None = None,
@@ -89,7 +89,7 @@ class Launch:
         self.collect: Collect = unpickled
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
-        self.job.runner.show = lambda: front_end.current.show(self.job)
+        self.job.runner.show = lambda: console.current.show(self.job)
         self._screen = screens.record(self.job)
         self._engine = engine
         self._plan = planned
@@ -131,7 +131,7 @@ class Launch:
             is_whole = self._plan.size == self._plan.world_size
             others = conflicts.unnoticed(self.job.notice, self.job.id, folder) if is_whole else ""
             if others:
-                front_end.current.notice(others)
+                console.current.notice(others)
 
     def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config
@@ -153,7 +153,7 @@ class Launch:
                 return
             before, earlier = rank_error.repeatable(self.job.ranks), before
             if before is not None and before == earlier:
-                front_end.current.notice(
+                console.current.notice(
                     f"the same exception was raised at the same step, {before[0]}, as in the previous attempt, so the "
                     "job is not started again"
                 )
@@ -163,13 +163,11 @@ class Launch:
             try:
                 self._plan = self._next_plan(attempt, leaving)
             except HardwareError as error:
-                front_end.current.notice(f"{error}, so the job is not started again")
+                console.current.notice(f"{error}, so the job is not started again")
                 self._conclude(attempt)
                 return
             fewer = elastic.describe_change(first, self._plan)
-            front_end.current.notice(
-                f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})"
-            )
+            console.current.notice(f"{why}; starting again{fewer} (attempt {number + 2} of {config.max_restarts + 1})")
 
     def _await_imports(self, view: Views) -> None:
         """Waits until the packages that the function needs have been imported once for all ranks.
@@ -230,7 +228,7 @@ class Launch:
         if attempt.ending is Ending.RETURNED:
             value, error = self.collect(job.ranks)
             if self.saves_checkpoints and job.began is None and self._plan.first_rank == 0:
-                front_end.current.notice(_nothing_saved(job, self._plan.config))
+                console.current.notice(_nothing_saved(job, self._plan.config))
             job.finish(Status.FAILED if error else Status.DONE, value, error)
         elif attempt.ending is Ending.TIMED_OUT:
             assert self._plan.config.timeout is not None
@@ -244,7 +242,7 @@ class Launch:
             job.finish(Status.CANCELLED)
         else:
             text = f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended"
-            job.finish(Status.INTERRUPTED, error=front_end.interrupted(text))
+            job.finish(Status.INTERRUPTED, error=console.interrupted(text))
 
     def _error(self, attempt: AttemptOutcome) -> Exception:
         return rank_error.error(self.job.ranks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size)

@@ -31,7 +31,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.plan import conflicts, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
@@ -179,7 +179,7 @@ def _naming_an_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise front_end.interrupted("the launch was interrupted before it started ranks") from None
+        raise console.interrupted("the launch was interrupted before it started ranks") from None
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Prepared:
     engine: Engine
     planned: Plan
     environ: Mapping[str, str]
-    open_view: Callable[[Job], front_end.View]
+    open_view: Callable[[Job], console.View]
 
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
@@ -237,7 +237,7 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
     Raises:
         NotebookAccelError: As `notebook_launcher`, for what cannot work.
     """
-    open_view = front_end.current.choose_view()
+    open_view = console.current.choose_view()
     environ = {**os.environ, **config.env}
     found = hardware.detect(environ)
     engine = plan.engine_for(config, found, in_process=in_process)
@@ -266,7 +266,7 @@ def _to_its_end(launch: Launch) -> Any:
 
 def _run(launch: Launch) -> None:
     launch.run()
-    preloader.current.after_launch(front_end.current.preloads_after)
+    preloader.current.after_launch(console.current.preloads_after)
 
 
 @explained(debug_advice)

@@ -14,7 +14,7 @@ from functools import partial
 
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 
 
@@ -88,7 +88,7 @@ class Prompts:
         prompt = self._current = self._waiting.popleft()
         self._counted_at = time.monotonic()
         try:
-            prompt.withdraw = front_end.current.open_prompt(prompt.request, partial(self._take_answer, prompt))
+            prompt.withdraw = console.current.open_prompt(prompt.request, partial(self._take_answer, prompt))
         except KeyboardInterrupt:
             self._requests.submit(StopReason.INTERRUPT)
             self._take_answer(prompt, None)

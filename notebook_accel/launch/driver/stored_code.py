@@ -16,7 +16,7 @@ from typing import Any
 from notebook_accel.config import LaunchConfig, remote_folders
 from notebook_accel.launch.job.text import size, title
 from notebook_accel.launch.journal.saved_launch import MOST_BYTES, SavedLaunch
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import payload, pickling
 from notebook_accel.launch.wire.payload import Payload
 
@@ -53,7 +53,7 @@ def save(
     if packed.unpacked is not None:
         return saved  # it runs in this process, and is not pickled
     if total > MOST_BYTES:
-        front_end.current.notice(
+        console.current.notice(
             f"{title(name)} uses {size(total)} of data, but at most {size(MOST_BYTES)} is stored with a job, so "
             "%accelerate resume can't launch it again after a restart of the kernel. To continue, run the same launch "
             "with the same folder. To avoid this, load large data inside the function."

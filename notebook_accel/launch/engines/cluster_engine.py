@@ -16,7 +16,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import Engine, NodeInfo, RanksSpec
 from notebook_accel.launch.engines.ranks import Ranks
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import installed, memory, own_process, processes
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -76,7 +76,7 @@ class ClusterEngine(Engine):
             answer = self._request_survey(timeout)
             if not answer.get("again"):
                 break
-            front_end.current.notice(f"{answer['error']}\nTrying once more, for longer.")
+            console.current.notice(f"{answer['error']}\nTrying once more, for longer.")
         else:
             answer = self._request_survey(last)
         if "error" in answer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE_LIMIT"
 MOST_JOBS = 1000
@@ -49,7 +49,7 @@ def _limit() -> int:
         return int(float(match[1]) * _UNITS[match[2]])
     if given and given not in _warned:
         _warned.add(given)
-        front_end.current.notice(f"{VARIABLE}={given!r} is not a size such as 500MB or 2GB: 1GB of jobs are kept")
+        console.current.notice(f"{VARIABLE}={given!r} is not a size such as 500MB or 2GB: 1GB of jobs are kept")
     return _DEFAULT
 
 

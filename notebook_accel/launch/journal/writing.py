@@ -23,7 +23,7 @@ from notebook_accel.launch.journal.records import Record, write_all
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.requests import RequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
 
 FIRST_WRITE = 0.1
@@ -54,7 +54,7 @@ class Journal:
         self._job = job
         self._head = Head(
             owner=Owner.this(),
-            origin=front_end.current.origin(),
+            origin=console.current.origin(),
             detached=detached,
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
@@ -192,7 +192,7 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 record.saved_launch.unlink()
-            front_end.current.notice(
+            console.current.notice(
                 f"%accelerate resume will not find {self._job.title}, because its function can't be stored: {error}. "
                 "To continue from its checkpoints, run the same launch with the same folder."
             )
@@ -254,7 +254,7 @@ class Journal:
         self._pending.take()
         if not warned:
             warned = True
-            front_end.current.notice(
+            console.current.notice(
                 f"{self._job.title} keeps running, but is not recorded, so attach() won't find it later: {error}. "
                 f"To use another folder, set {records.VARIABLE}."
             )

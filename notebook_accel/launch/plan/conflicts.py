@@ -13,7 +13,7 @@ from notebook_accel.hardware.cores import usable
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import reading, records
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
 from notebook_accel.rank_spans import counted
 
@@ -130,7 +130,7 @@ def unnoticed(shown: str, id: str, checkpoint_dir: str) -> str:
 
 def _running() -> Iterator[_OtherJob]:
     """The jobs that processes of this machine run, newest first."""
-    origin = front_end.current.origin()
+    origin = console.current.origin()
     for record in reversed(records.unended_records()):
         try:
             if not record.is_running():

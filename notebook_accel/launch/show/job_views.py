@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import View
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import View
 from notebook_accel.launch.show.usage_watch import UsageWatch
 
 
@@ -53,7 +53,7 @@ class Views:
         self._open_view: Callable[[Job], View] | None = open_view
         self._views: list[View] = [*others]
         job.runner.show = self._add
-        job.runner.shorten_traceback = lambda error: front_end.current.shorten_traceback(error)
+        job.runner.shorten_traceback = lambda error: console.current.shorten_traceback(error)
 
     def open(self) -> None:
         """Opens the first view, if it is not open yet."""
@@ -90,7 +90,7 @@ class Views:
         except Exception as error:
             self._usage.close()
             self._usage = None
-            front_end.current.notice(
+            console.current.notice(
                 f"what the ranks of {self._job.title} use can't be read: {type(error).__name__}: {error}"
             )
 
@@ -103,13 +103,13 @@ class Views:
 
     def _report_failure(self, error: Exception) -> None:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        front_end.current.notice(
+        console.current.notice(
             f"{self._job.title} can no longer be shown here: {type(error).__name__}: {error} ({frame.filename}, line "
             f"{frame.lineno}). The job is not affected: job.show() or attach() tries again"
         )
 
     def _add(self) -> None:
-        view = front_end.current.show(self._job)
+        view = console.current.show(self._job)
         self._views.append(view)
         if self._job.status.ended:  # maybe since the view was opened
             view.finish()

@@ -26,7 +26,7 @@ from typing import Any
 from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.show.displays import Screen
 
 MOST_CHARACTERS = 500_000
@@ -40,7 +40,7 @@ _INTERVAL = 0.3
 def record(job: Job) -> RecordedScreen:
     """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
     rest = output_log.where_all_are(job.id)
-    screen = RecordedScreen(GuardedScreen(front_end.current, job.title, rest), rest)
+    screen = RecordedScreen(GuardedScreen(console.current, job.title, rest), rest)
     job.runner.outputs = lambda: screen.outputs
     job.runner.forget_outputs = screen.forget
     return screen
@@ -161,7 +161,7 @@ class GuardedScreen:
         except Exception as error:
             if not self._has_failed:
                 self._has_failed = True
-                front_end.current.notice(
+                console.current.notice(
                     f"output of {self._title} can't be shown, because {where} doesn't take it "
                     f"({type(error).__name__}: {error}). The job is not affected; {self._rest}"
                 )

@@ -19,7 +19,7 @@ from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests, c
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.show.displays import Displays
 from notebook_accel.launch.show.job_views import LateView, Views
 from notebook_accel.launch.system import own_process
@@ -90,7 +90,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
         source=source,
         text=text,
         filename=filename,
-        place=front_end.current.display_name(filename),
+        place=console.current.display_name(filename),
         shown=frozenset(parse_ranks("--show", arguments.show, ranks.size))
         if arguments.show
         else frozenset(list(members)[:1]),
@@ -99,7 +99,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
     )
     read = {name: _place(filename, text, number) for name, number in free_names.read_names(ast.parse(source)).items()}
     packed, sent = ranks.variables.before((worker.run_cell, (tuple(cell),), {}), read, members)
-    run = _CellRun(session, ranks, members, packed, sent, arguments.name, front_end.current.display_name(filename))
+    run = _CellRun(session, ranks, members, packed, sent, arguments.name, console.current.display_name(filename))
     if arguments.block:
         with catch_sigint(run.requests):
             run()
@@ -122,7 +122,7 @@ def _run_in_background(run: _CellRun) -> None:
     except JobCancelledError:
         pass
     except NotebookAccelError as error:
-        front_end.current.notice(f"{run.job.title}: {str(error).splitlines()[0]}")
+        console.current.notice(f"{run.job.title}: {str(error).splitlines()[0]}")
 
 
 class _CellRun:
@@ -142,7 +142,7 @@ class _CellRun:
         plan = ranks.plan
         self.job = Job(place, 0, ranks.size, plan.device_text, devices=plan.device_ids)
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
-        self.job.runner.show = lambda: front_end.current.show(self.job)
+        self.job.runner.show = lambda: console.current.show(self.job)
         self._session = session
         self._ranks = ranks
         self._members = members
@@ -160,7 +160,7 @@ class _CellRun:
         """Runs the cell to its end; the job then has its result or error."""
         # Most cells end at once. A cell that shows no panel is not recorded either.
         late = LateView(self.job, Journal)
-        view = Views(self.job, LateView.opening(front_end.current.choose_view()), late)
+        view = Views(self.job, LateView.opening(console.current.choose_view()), late)
         replies: list[Reply] = []
         try:
             self._ranks.call(
@@ -206,7 +206,7 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
     rich = {rank: reply.bundle for rank, reply in zip(members, replies, strict=False) if reply.bundle}
     if rich:
         values = {rank: Shown(alone=len(rich) == 1, bundle=[bundle]) for rank, bundle in rich.items()}
-        Displays(label, front_end.current).show(values, 0)
+        Displays(label, console.current).show(values, 0)
         return
     by_text: dict[str, list[int]] = {}
     for rank, reply in zip(members, replies, strict=False):
@@ -215,7 +215,7 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
     for text, ranks in by_text.items():
         head = label(spans(ranks))
         separator = "\n" if "\n" in text and head else ""
-        front_end.current.write("stdout", f"{head}{separator}{text}\n")
+        console.current.write("stdout", f"{head}{separator}{text}\n")
 
 
 def _check_code(code: CellCode) -> None:
@@ -249,7 +249,7 @@ def _may_be_magic(shell: Any, line: str) -> bool:
 
 def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
     lines = text.splitlines()
-    where = f"{front_end.current.display_name(filename)}, line {error.lineno}"
+    where = f"{console.current.display_name(filename)}, line {error.lineno}"
     shown = ""
     if error.lineno is not None and error.lineno <= len(lines):
         shown = f"\n    {lines[error.lineno - 1]}\n    {' ' * ((error.offset or 1) - 1)}^"
@@ -259,4 +259,4 @@ def _not_python(error: SyntaxError, filename: str, text: str) -> RankError:
 
 def _place(filename: str, text: str, number: int) -> str:
     line = text.splitlines()[number - 1].strip() if number <= len(text.splitlines()) else ""
-    return f"{front_end.current.display_name(filename)} line {number}: `{line}`"
+    return f"{console.current.display_name(filename)} line {number}: `{line}`"

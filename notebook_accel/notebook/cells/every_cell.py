@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells import cell_magic
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_magic import CellCode
@@ -208,7 +208,7 @@ class EveryCell:
         if session.ranks is None:
             ranks = session.ready()
             lost = f"; the variables of the old ranks are gone: {session.lost}" if session.lost else ""
-            front_end.current.notice(f"cells run on {counted(ranks.size)}, which are new{lost}")
+            console.current.notice(f"cells run on {counted(ranks.size)}, which are new{lost}")
 
     def _ranks_to_ask(self) -> tuple[PersistentRanks, list[int]] | None:
         """The ranks whose names the Tab key completes; `None` if there are none."""

@@ -23,7 +23,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.plan import environment, plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import front_end, screens
+from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.event_loop import EventLoop
@@ -75,7 +75,7 @@ class PersistentRanks:
                 "run the cell on a single rank, which has its own process: %%accelerate -n 1"
             )
         if self.plan.notice:
-            front_end.current.write("stdout", f"{self.plan.notice}\n")  # it warns of nothing
+            console.current.write("stdout", f"{self.plan.notice}\n")  # it warns of nothing
         self.lines: list[deque[str]] = [deque(maxlen=_KEPT_LINES) for _ in self.members]
         self.running: Job | None = None
         """The job of the cell that is running; `None` if there is none."""
@@ -102,7 +102,7 @@ class PersistentRanks:
             self.call_on_ranks(worker.begin, state=state)
         except KeyboardInterrupt:
             self._ranks.close()
-            raise front_end.interrupted(
+            raise console.interrupted(
                 "the ranks were interrupted while they started, and have ended; the next cell on every rank starts "
                 "new ones"
             ) from None
@@ -164,13 +164,13 @@ class PersistentRanks:
         requests: StopRequests,
         *,
         members: Sequence[int] | None = None,
-        view: front_end.View | None = None,
+        view: console.View | None = None,
         digest: Callable[[list[Any]], Any] | None = None,
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
         output = Output(members, self.plan.label, screens.record(job), output_log.where_all_are(job.id))
-        view = view or front_end.NoView(job)
+        view = view or console.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(
             self._ranks,
@@ -216,7 +216,7 @@ class PersistentRanks:
             job.finish(Status.CANCELLED)
         elif attempt.ending is Ending.STOPPED:
             text = f"{job.name} was interrupted after {job.seconds:.1f} s{self._survivors_text()}"
-            job.finish(Status.INTERRUPTED, error=front_end.interrupted(text))
+            job.finish(Status.INTERRUPTED, error=console.interrupted(text))
         else:
             states = [job.ranks[rank] for rank in members]
             raised = rank_error.error(states, oom_killed=attempt.oom_killed, world_size=self.size)
@@ -303,7 +303,7 @@ class PersistentRanks:
             self.call_on_ranks(worker.renew, self._generation)
         notice = self.call_on_ranks(worker.make_equal)[0]
         if notice:
-            front_end.current.notice(notice)
+            console.current.notice(notice)
         self._may_be_broken = False
 
     def signal(self, rank: int, signum: int) -> None:

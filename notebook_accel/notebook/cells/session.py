@@ -13,7 +13,7 @@ from notebook_accel.errors import ConfigurationError, LaunchError, RankError
 from notebook_accel.launch.job.text import size as in_bytes
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells.notices import describe_replaced, differences
 from notebook_accel.notebook.cells.on_rank import kept_names
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
@@ -68,7 +68,7 @@ class Session:
                 return self._hand_over(self.ranks, size)
             names = self.ranks.own_names()
             lost = f"the old variables are lost: {names}" if names else "the old variables are lost"
-            front_end.current.notice(f"starting {counted(size)} instead of {self.ranks.size}; {lost}")
+            console.current.notice(f"starting {counted(size)} instead of {self.ranks.size}; {lost}")
             self.stop()
         if self.ranks is None:
             wanted = size or self._requested_size
@@ -112,7 +112,7 @@ class Session:
                 ) from error
             raise
         new.variables.after(dict.fromkeys(new.members, names))
-        front_end.current.notice(describe_replaced(new.size, old.size, packed))
+        console.current.notice(describe_replaced(new.size, old.size, packed))
         self.ranks, self._requested_size = new, size
         old.stop()
         return new

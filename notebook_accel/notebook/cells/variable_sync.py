@@ -11,7 +11,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError, PayloadError
 from notebook_accel.launch.driver import changed_modules
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import payload, unpicklable
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
@@ -99,7 +99,7 @@ class VariableSync:
             raise
         if changed_by:
             packed.close()
-            front_end.current.notice(notices.describe_kept(changed_by))
+            console.current.notice(notices.describe_kept(changed_by))
             packed, sent = self._pack(call, names, members, state, kept=self._keep(changed_by, members))
         self._notify(packed)
         return packed, sent
@@ -242,13 +242,13 @@ class VariableSync:
     def _notify(self, packed: Payload) -> None:
         """Says what the ranks don't get as the notebook has it, each of them once."""
         if changed := changed_modules.notice(packed, "a cell on the ranks"):
-            front_end.current.notice(changed)
+            console.current.notice(changed)
         assigned, self._assigned = self._assigned, {}
         if assigned:
-            front_end.current.notice(notices.describe_kept(assigned, "assigned"))
+            console.current.notice(notices.describe_kept(assigned, "assigned"))
         if unclear := [name for name, is_known in self._unclear.items() if not is_known]:
             self._unclear.update(dict.fromkeys(unclear, True))
-            front_end.current.notice(notices.describe_unclear(unclear))
+            console.current.notice(notices.describe_unclear(unclear))
 
     def _lacking(self, name: str, value: Any, ranks: Iterable[int]) -> list[int]:
         """The ranks to which a value is sent because they have none, or another one, under its name.

@@ -1,11 +1,11 @@
 """IPython as a front end for launches, in a Jupyter kernel or in a terminal.
 
-    front_end.py     ─ where output, displays and prompts of a launch go
+    console.py     ─ where output, displays and prompts of a launch go
     cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
     tracebacks.py    ─ shortens errors, without the launcher's own frames
     here_cells.py    ─ `%%here`: runs a cell in the kernel
     magic_commands.py ─ click commands as magics: parsed, explained and completed; completion.py: the Tab key
     debugger/        ─ JupyterLab's debugger, on ranks
 
-Start reading at `front_end.py`.
+Start reading at `console.py`.
 """

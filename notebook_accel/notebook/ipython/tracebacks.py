@@ -6,7 +6,7 @@ import re
 import traceback
 
 from notebook_accel.errors import NotebookAccelError, RankError
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import stack_frames
 
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
@@ -31,7 +31,7 @@ def _render(error: BaseException) -> list[str]:
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
         if not frame.filename.startswith(stack_frames.PACKAGE) and "/IPython/" not in frame.filename:
-            place = front_end.current.display_name(frame.filename)
+            place = console.current.display_name(frame.filename)
             lines.append(f"{place}, line {frame.lineno}, in {frame.name}\n    {frame.line}")
     return [*lines, *_last_line(error)]
 

@@ -14,7 +14,7 @@ from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 
 
 def run(given: Mapping[str, Any], *, save: bool, reset: bool) -> None:
@@ -51,7 +51,7 @@ def _notify_session(changed: Collection[str]) -> None:
 
     active = session.existing()
     if active is not None and (notice := active.settings_changed(changed)):
-        front_end.current.notice(notice)
+        console.current.notice(notice)
 
 
 def _layer(given: Mapping[str, Any]) -> Layer:

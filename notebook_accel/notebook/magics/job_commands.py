@@ -14,7 +14,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import JobSummary
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.rank_spans import counted
@@ -148,4 +148,4 @@ def _parse(text: str) -> tuple[str, float]:
 
 
 def _write(text: str) -> None:
-    front_end.current.write("stdout", text + "\n")
+    console.current.write("stdout", text + "\n")

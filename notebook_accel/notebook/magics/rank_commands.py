@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells import every_cell
 from notebook_accel.notebook.cells import session as sessions
 from notebook_accel.notebook.cells.cell_options import parse_ranks
@@ -221,4 +221,4 @@ def _turn_off(shell: InteractiveShell) -> None:
 
 
 def _write(text: str) -> None:
-    front_end.current.write("stdout", text + "\n")
+    console.current.write("stdout", text + "\n")

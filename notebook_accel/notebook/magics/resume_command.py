@@ -13,7 +13,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import saved_launch
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
 from notebook_accel.notebook.magics.job_commands import running_job
 from notebook_accel.train.checkpoints import folders, manifest
@@ -39,7 +39,7 @@ def resume(shell: InteractiveShell, job: str | None, saved_code: bool, current_c
     paused = None if saved_code or current_code else _paused(shell, job)
     if paused is not None:
         step = paused.resume()
-        front_end.current.write("stdout", f"{paused.title} continues after step {step}\n")
+        console.current.write("stdout", f"{paused.title} continues after step {step}\n")
         return None
     return continue_job(job, saved_code=saved_code, current_code=current_code)
 
@@ -71,12 +71,12 @@ def continue_job(job: str | None, *, saved_code: bool = False, current_code: boo
     """
     if saved_code and current_code:
         raise ConfigurationError("%accelerate resume: --saved-code contradicts --current-code: leave one of them out")
-    found = relaunch.find(job, front_end.current.origin())
+    found = relaunch.find(job, console.current.origin())
     saved = _read(found)
     relaunch.check(saved, current_code=current_code)
     if not (saved_code or current_code):
         _refuse_changes(saved)
-    front_end.current.notice(f"{found}: {_where(saved)}")
+    console.current.notice(f"{found}: {_where(saved)}")
     return relaunch.start(saved, current_code=current_code)
 
 
@@ -94,7 +94,7 @@ def _refuse_changes(saved: SavedLaunch) -> None:
     changes = stored_code.changes(saved.definitions)
     if not changes:
         return
-    front_end.current.write("stdout", changes + "\n")
+    console.current.write("stdout", changes + "\n")
     raise ConfigurationError(
         f"the notebook's code has changed since {title(saved.name)} was launched, as shown above. %accelerate resume "
         "--saved-code continues with the code of the launch, and --current-code with the notebook's"

@@ -22,7 +22,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show.front_end import View
+from notebook_accel.launch.show.console import View
 from notebook_accel.notebook.views import widget_support
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"

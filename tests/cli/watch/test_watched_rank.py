@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.cli.watch import screen, watched_rank, wrapper
-from notebook_accel.cli.watch.screen import Screen
+from notebook_accel.cli.watch import watched_rank, wrapper
+from notebook_accel.cli.watch.watched_job import WatchedJob
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
 from notebook_accel.errors import ConfigurationError
@@ -38,7 +38,7 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.stream import Channel
 from tests.cli import terminal
 
@@ -222,7 +222,7 @@ def test_a_watched_script_sends_its_progress_and_its_end_and_its_children_send_n
 # Who watches
 
 
-class Shown(frontend.Terminal):
+class Shown(console.Terminal):
     """A terminal that remembers."""
 
     def __init__(self) -> None:
@@ -238,9 +238,9 @@ class Shown(frontend.Terminal):
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
-    front_end = Shown()
-    monkeypatch.setattr(frontend, "current", front_end)
-    return front_end
+    shown = Shown()
+    monkeypatch.setattr(console, "current", shown)
+    return shown
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
         finish = refresh
 
-    monkeypatch.setattr(screen, "draw", View)
+    monkeypatch.setattr(watched_job, "draw", View)
     return drawn
 
 
@@ -269,8 +269,8 @@ class Nobody:
         raise AssertionError
 
 
-def welcomed(first: int = 0, attempt: int = 0, subject: WatchedLaunch = SUBJECT) -> Screen:
-    made = Screen(subject, Nobody())
+def welcomed(first: int = 0, attempt: int = 0, subject: WatchedLaunch = SUBJECT) -> WatchedJob:
+    made = WatchedJob(subject, Nobody())
     for rank in range(subject.size):
         made.add_rank(rank, {"rank": first + rank, "attempt": attempt, "pid": 1})
         made.apply(rank, Bar(1, n=1, total=2))

@@ -13,7 +13,7 @@ import pytest
 
 from notebook_accel import RankError, notebook_launcher
 from notebook_accel.launch.plan import conflicts
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from tests.launch.own_processes import wait_until
 
@@ -82,7 +82,7 @@ def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_ot
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notices: list[str] = []
-    monkeypatch.setattr(front_end.current, "notice", notices.append)
+    monkeypatch.setattr(console.current, "notice", notices.append)
     monkeypatch.setattr(conflicts, "refuse_shared_folder", lambda *_: None)
     monkeypatch.setattr(conflicts, "notice", lambda *_: "")  # each is planned before the other is recorded
     file, folder = str(tmp_path / "file"), str(tmp_path / "folder")

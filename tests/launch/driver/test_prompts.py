@@ -10,11 +10,11 @@ import pytest
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.driver.prompts import Prompts
 from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 
 
-class Notebook(front_end.Terminal):
+class Notebook(console.Terminal):
     """Prompts, and takes the answer later."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Notebook(front_end.Terminal):
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     notebook = Notebook()
-    monkeypatch.setattr(front_end, "current", notebook)
+    monkeypatch.setattr(console, "current", notebook)
     return notebook
 
 
@@ -116,11 +116,11 @@ def test_the_time_of_a_prompt_is_counted_once(shown: Notebook, call: Call) -> No
 def test_an_interrupt_in_a_terminal_stops_the_call_and_refuses_the_prompt(
     monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    class Interrupted(front_end.Terminal):
+    class Interrupted(console.Terminal):
         def request_input(self, request: InputRequested) -> str | None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(front_end, "current", Interrupted())
+    monkeypatch.setattr(console, "current", Interrupted())
     call.prompts.add(0, InputRequested("", "0? "))
     call.loop.run_once(5)
     assert call.answers == [(0, None)]

@@ -43,7 +43,7 @@ from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WAIT_THRESHOLD, WaitDetector
-from notebook_accel.launch.show.front_end import Terminal
+from notebook_accel.launch.show.console import Terminal
 from notebook_accel.launch.wire import stack_frames
 
 (REPORTED,) = Reports.pack([Report({"loss": 1.0}, None, 1.0)])

@@ -11,7 +11,7 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.launch.driver import stored_code
 from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import payload
 from tests.launch.journal.cases import Notices
 
@@ -25,7 +25,7 @@ def save(arguments: bytes) -> SavedLaunch:
 @pytest.fixture
 def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     shown = Notices()
-    monkeypatch.setattr(front_end, "current", shown)
+    monkeypatch.setattr(console, "current", shown)
     return shown.told
 
 

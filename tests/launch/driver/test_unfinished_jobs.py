@@ -13,8 +13,8 @@ from notebook_accel.launch.driver import relaunch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import Terminal
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import Terminal
 from tests.launch.journal.test_saved_launch import SAVED
 
 Begin = Callable[..., str]
@@ -37,7 +37,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     clock = iter(range(1, 1000))
 
     def make(status: Status | None, folder: str = "/a", origin: str = "mine.ipynb") -> str:
-        monkeypatch.setattr(front_end, "current", From(origin))
+        monkeypatch.setattr(console, "current", From(origin))
         job = Job("train", 0, 1)
         job.started = float(next(clock))
         saved = replace(SAVED, checkpoint_dir=folder) if folder else None

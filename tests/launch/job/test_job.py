@@ -16,8 +16,8 @@ from notebook_accel.events.control import TUNE
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.requests import RankRequest, Replies
-from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import NoView
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import NoView
 from notebook_accel.launch.show.job_views import Views
 
 
@@ -28,7 +28,7 @@ def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
 def test_an_interrupt_of_the_wait_says_that_the_job_keeps_running(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job("train", 0, 1)
     shortened: list[BaseException] = []
-    monkeypatch.setattr(front_end.current, "shorten_traceback", shortened.append)
+    monkeypatch.setattr(console.current, "shorten_traceback", shortened.append)
     Views(job, NoView)
     monkeypatch.setattr(threading.Event, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"train\(\).*keeps running.*cancel\(\)") as raised:
@@ -39,7 +39,7 @@ def test_an_interrupt_of_the_wait_says_that_the_job_keeps_running(monkeypatch: p
 def test_what_waits_too_long_shows_no_internal_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job("train", 0, 1)
     shortened: list[BaseException] = []
-    monkeypatch.setattr(front_end.current, "shorten_traceback", shortened.append)
+    monkeypatch.setattr(console.current, "shorten_traceback", shortened.append)
     Views(job, NoView)
     with pytest.raises(TimeoutError, match="still starting") as first:
         job.result(0)
@@ -97,7 +97,7 @@ def test_a_job_that_has_ended_can_be_awaited_for_any_time(timeout: float) -> Non
 def test_an_interrupt_of_a_request_to_ranks_says_so(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     job = Job("train", 0, 1)
     shortened: list[BaseException] = []
-    monkeypatch.setattr(front_end.current, "shorten_traceback", shortened.append)
+    monkeypatch.setattr(console.current, "shorten_traceback", shortened.append)
     Views(job, NoView)
 
     def request(request: RankRequest, then: Callable[[Replies], object]) -> None:

@@ -15,7 +15,7 @@ from notebook_accel import RankError, RankTimeoutError, notebook_launcher
 from notebook_accel.events import Exited, Failed, Frame, Raised, Returned
 from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import stack_frames as frames
 
 PACKAGE = Path(notebook_accel.__file__).parent
@@ -235,13 +235,13 @@ def test_a_recursion_is_not_shown_a_thousand_times() -> None:
     assert "repeated" in detail
 
 
-class Notebook(front_end.Terminal):
+class Notebook(console.Terminal):
     def display_name(self, filename: str) -> str:
         return "In[7]" if filename == "<cell 7>" else filename
 
 
 def test_a_cell_is_shown_with_the_lines_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_end, "current", Notebook())
+    monkeypatch.setattr(console, "current", Notebook())
     source = [f"line {number}\n" for number in range(1, 7)]
     monkeypatch.setitem(linecache.cache, "<cell 7>", (1, None, source, "<cell 7>"))
     frames = [Frame("<cell 7>", 2, "train", "line 2"), Frame("/lib.py", 9, "call", "go()")]

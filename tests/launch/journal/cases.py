@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from notebook_accel import events
 from notebook_accel.events import Event, Phase, from_wire, to_wire
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show.front_end import Terminal
+from notebook_accel.launch.show.console import Terminal
 
 SIZE = 2
 _OF_THE_JOB = (

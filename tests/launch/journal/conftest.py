@@ -8,7 +8,7 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import writing
-from notebook_accel.launch.show import front_end as frontend
+from notebook_accel.launch.show import console
 from tests.launch.journal.cases import Notices
 
 
@@ -29,10 +29,10 @@ def at_each_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the user is told."""
-    front_end = Notices()
-    monkeypatch.setattr(frontend, "current", front_end)
+    shown = Notices()
+    monkeypatch.setattr(console, "current", shown)
     monkeypatch.setattr(writing, "warned", False)
-    return front_end.told
+    return shown.told
 
 
 @pytest.fixture

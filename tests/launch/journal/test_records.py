@@ -25,7 +25,7 @@ from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records, writing
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.magics.command import command
@@ -282,9 +282,9 @@ def test_a_job_is_found_by_the_beginning_of_its_id(state: Path) -> None:
 
 
 def test_without_an_id_the_last_job_of_the_notebook_is_found(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_end.current, "origin", lambda: "mine.ipynb")
+    monkeypatch.setattr(console.current, "origin", lambda: "mine.ipynb")
     mine = recorded()
-    monkeypatch.setattr(front_end.current, "origin", lambda: "theirs.ipynb")
+    monkeypatch.setattr(console.current, "origin", lambda: "theirs.ipynb")
     theirs = recorded(at=1)
     assert records.find(None, "mine.ipynb") == mine
     assert records.find(None, "new.ipynb") == theirs

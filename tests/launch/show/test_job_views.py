@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show import front_end as frontend
-from notebook_accel.launch.show.front_end import NoView
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import NoView
 from notebook_accel.launch.show.job_views import Views
 from tests.launch.journal.cases import Notices
 
@@ -37,9 +37,9 @@ def broken_at_once(job: Job) -> NoView:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    front_end = Notices()
-    monkeypatch.setattr(frontend, "current", front_end)
-    return front_end.told
+    shown = Notices()
+    monkeypatch.setattr(console, "current", shown)
+    return shown.told
 
 
 def test_a_view_that_fails_is_left_out_and_the_others_go_on(told: list[str]) -> None:
@@ -89,4 +89,4 @@ def test_a_notice_is_lost_without_an_error_where_the_stream_is_closed(monkeypatc
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
-    frontend.Terminal().notice("waiting for ranks")
+    console.Terminal().notice("waiting for ranks")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show import front_end, screens
+from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.screens import BoundedScreen, GuardedScreen, RecordedScreen
 from tests.launch.journal.cases import Notices
@@ -97,7 +97,7 @@ def test_few_lines_that_are_very_long_are_bounded_too() -> None:
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Notices:
     found = Notices()
-    monkeypatch.setattr(front_end, "current", found)
+    monkeypatch.setattr(console, "current", found)
     return found
 
 
@@ -168,10 +168,10 @@ def test_lines_and_displays_are_recorded_in_order_with_the_last_state_of_each() 
 
 
 def test_nothing_is_kept_once_the_views_of_a_job_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front_end, "current", Screen())
+    monkeypatch.setattr(console, "current", Screen())
     job = Job("train", 0, 1)
     screen = screens.record(job)
-    views = Views(job, front_end.NoView)
+    views = Views(job, console.NoView)
     for _ in range(2):
         screen.write("stdout", "a\n")
         screen.display({"text/plain": "40%"}, {}, "bar")

@@ -13,7 +13,7 @@ from rich.console import Console
 from notebook_accel.events import Bar, Hello, InputRequested, Metrics, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.show import front_end, terminal
+from notebook_accel.launch.show import console, terminal
 
 SCRIPT = """
 from tqdm import tqdm
@@ -162,4 +162,4 @@ def test_a_password_is_read_without_showing_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("getpass.getpass", lambda prompt: f"hidden after {prompt}")
     monkeypatch.setattr("builtins.input", lambda prompt: f"shown after {prompt}")
     for hidden, found in ((True, "hidden after key? "), (False, "shown after key? ")):
-        assert front_end.Terminal().request_input(InputRequested("", "key? ", hidden)) == found
+        assert console.Terminal().request_input(InputRequested("", "key? ", hidden)) == found

@@ -17,7 +17,7 @@ from notebook_accel.hardware.device_probe import Sensors
 from notebook_accel.hardware.nvidia import NvmlSensors
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.pending import Pending
-from notebook_accel.launch.show import front_end, usage_watch
+from notebook_accel.launch.show import console, usage_watch
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.usage_watch import UsageWatch
 from tests.hardware.fakes import FakeGpu, FakeNvml, amd_smi, write_amd_files
@@ -98,7 +98,7 @@ def test_nothing_is_read_while_nobody_looks() -> None:
         watch.refresh(False)
         assert not any(thread.name == "notebook-accel usage" for thread in threading.enumerate())
     watch.close()
-    views = Views(job, front_end.NoView)
+    views = Views(job, console.NoView)
     assert not views.is_seen
     views.finish()
 
@@ -140,7 +140,7 @@ def test_a_limit_of_threads_costs_readings_and_nothing_else(
     assert capsys.readouterr().err == ""
 
 
-class Seen(front_end.NoView):
+class Seen(console.NoView):
     is_seen = True
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.notebook.cells.variable_sync import VariableSync
@@ -19,7 +19,7 @@ from notebook_accel.notebook.cells.variable_sync import VariableSync
 def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the user was told."""
     found: list[str] = []
-    monkeypatch.setattr(front_end.current, "notice", found.append)
+    monkeypatch.setattr(console.current, "notice", found.append)
     return found
 
 

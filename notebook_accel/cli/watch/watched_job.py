@@ -35,7 +35,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
 from notebook_accel.launch.job.text import label as rank_label
-from notebook_accel.launch.show import front_end
+from notebook_accel.launch.show import console
 from notebook_accel.launch.show.job_views import LateView, Views
 from notebook_accel.launch.show.line_reader import LineReader
 from notebook_accel.launch.show.output import Output
@@ -50,7 +50,7 @@ _AFTER_ANSWER = 1.0
 """Seconds after an answer in which nothing is drawn, since a debugger prompts again at once."""
 
 
-class Screen:
+class WatchedJob:
     """Draws the job on the terminal. Ranks are numbered locally on this machine.
 
     Args:
@@ -63,7 +63,7 @@ class Screen:
         self._ranks = ranks
         self._launcher = {"stdout": LineReader(), "stderr": LineReader()}
         self._final_notices: list[str] = []
-        self._view: front_end.View
+        self._view: console.View
         self._draw_again_at = 0.0
         self._start_job(0)
 
@@ -95,7 +95,7 @@ class Screen:
         now = time.monotonic()
         if rank == LAUNCHER:
             lines = self._launcher[stream].feed(data, now)
-            front_end.current.write(stream, "".join(f"{line}\n" for line in lines))
+            console.current.write(stream, "".join(f"{line}\n" for line in lines))
             return
         for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
             self._apply(rank, Line(stream, text))
@@ -114,9 +114,9 @@ class Screen:
         labeled = replace(event, prompt=self._label(self._job.ranks[rank].rank) + event.prompt)
         try:
             with wait:
-                return front_end.current.request_input(labeled)
+                return console.current.request_input(labeled)
         except KeyboardInterrupt:
-            front_end.current.write("stdout", "\n")  # what follows doesn't belong to the prompt
+            console.current.write("stdout", "\n")  # what follows doesn't belong to the prompt
             raise
         finally:
             self._apply(rank, PhaseChanged(Phase.RUNNING))
@@ -136,7 +136,7 @@ class Screen:
 
     def notice(self, text: str) -> None:
         """Shows a notice."""
-        front_end.current.notice(text)
+        console.current.notice(text)
 
     def interrupted(self, times: int) -> None:
         """Records how many times the ranks have been interrupted."""
@@ -165,7 +165,7 @@ class Screen:
         self._view.refresh()
         self._view.finish()
         for text in self._final_notices:
-            front_end.current.notice(text)
+            console.current.notice(text)
 
     def _start_job(self, first: int) -> None:
         """Starts a job whose first rank on this machine has this number."""
@@ -181,7 +181,7 @@ class Screen:
             self._show_lines()
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
-        self._output = Output([state.rank for state in self._job.ranks], self._label, front_end.current)
+        self._output = Output([state.rank for state in self._job.ranks], self._label, console.current)
         self._rank_requests = RankRequests(self._ranks, self._job)
         self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._rank_requests.request, time.monotonic())
 
@@ -197,7 +197,7 @@ class Screen:
     def _show_lines(self) -> None:
         self._output.show(time.monotonic(), all_of_it=True)
 
-    def _open_view(self) -> front_end.View:
+    def _open_view(self) -> console.View:
         return Views(self._job, LateView.opening(draw))
 
 

@@ -19,7 +19,7 @@ from IPython.display import publish_display_data
 
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show.front_end import Terminal, View
+from notebook_accel.launch.show.console import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_numbers import numbers

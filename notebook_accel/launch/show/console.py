@@ -1,6 +1,6 @@
 """The front end of this process: a terminal or a notebook, in which the driver shows jobs and takes input.
 
-`Terminal` is the default; `notebook_accel.notebook.ipython.front_end` implements the protocol for notebooks.
+`Terminal` is the default; `notebook_accel.notebook.ipython.console` implements the protocol for notebooks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class View(Protocol):
         """Whether somebody may see the ranks there now, so that reading what they use is worthwhile."""
 
 
-class FrontEnd(Protocol):
+class Console(Protocol):
     """Shows jobs to the user and takes input, in a terminal or a notebook."""
 
     def choose_view(self) -> Callable[[Job], View]:
@@ -205,16 +205,16 @@ def can_draw() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not hasattr(sys, "ps1")
 
 
-current: FrontEnd = Terminal()
+current: Console = Terminal()
 """The front end of this process. `use` sets it, once."""
 
 cell_names.register(lambda filename: current.display_name(filename))
 
 
-def use(front_end: FrontEnd) -> None:
+def use(console: Console) -> None:
     """Makes this the front end of the process."""
     global current  # one process has one front end
-    current = front_end
+    current = console
 
 
 def interrupted(text: str) -> KeyboardInterrupt:

@@ -9,8 +9,8 @@ from typing import Any
 from notebook_accel.events import InputRequested
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.show import front_end
-from notebook_accel.launch.show.front_end import Terminal, View
+from notebook_accel.launch.show import console
+from notebook_accel.launch.show.console import Terminal, View
 
 
 class Marimo(Terminal):
@@ -28,7 +28,7 @@ class Marimo(Terminal):
 
     def request_input(self, request: InputRequested) -> str | None:
         self.write("stdout", request.output)
-        return front_end.read_line(request)
+        return console.read_line(request)
 
     def origin(self) -> str:
         import marimo
@@ -45,5 +45,5 @@ def is_running() -> bool:
 def attach() -> None:
     """Makes marimo the front end of this process, if this is a marimo notebook."""
     if is_running():
-        front_end.use(Marimo())
+        console.use(Marimo())
         preloader.current.update()
