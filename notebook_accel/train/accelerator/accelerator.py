@@ -58,8 +58,8 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks import collectives, environment
 from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.rank_aware import RankAware
-from notebook_accel.train.ranks.sample_sharing import Ranks
 from notebook_accel.train.ranks.seeds import share_random_states
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.ranks.step_observers import TrainingPoint

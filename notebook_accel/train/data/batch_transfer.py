@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from notebook_accel.train.ranks.sample_sharing import SampleSharing
+from notebook_accel.train.ranks.mesh import SampleSharing
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, pytree

@@ -27,7 +27,7 @@ from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import environment, random_states
 from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
-from notebook_accel.train.ranks.sample_sharing import NOT_SHARED, SampleSharing
+from notebook_accel.train.ranks.mesh import NOT_SHARED, SampleSharing
 from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rng_state
 from notebook_accel.train.tensors import packing, pytree, rows
 

@@ -28,7 +28,7 @@ from notebook_accel.train.data.samplers import (
 from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard, indivisible, shard_of
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks.logging import get_logger
-from notebook_accel.train.ranks.sample_sharing import SampleSharing
+from notebook_accel.train.ranks.mesh import SampleSharing
 from notebook_accel.train.ranks.seeds import number_of_first
 from notebook_accel.train.ranks.state import PartialState
 

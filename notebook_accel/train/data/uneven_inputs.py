@@ -18,7 +18,7 @@ from notebook_accel.train.data.sharding import UNKNOWN, shard_of
 from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
-from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import pytree, rows
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError

@@ -11,7 +11,7 @@ collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that
 object_collectives.py   ─ those of Python objects
 communicator.py         ─ torch.distributed or torch_xla, below both
 collective_check.py     ─ compares the ranks' next collective, in debug mode
-sample_sharing.py       ─ which ranks get the same samples
+mesh.py                 ─ which ranks get the same samples
 seeds.py                ─ seeds all random states, and makes them equal on all ranks
 random_states.py        ─ the random states, as a checkpoint stores them
 logging.py              ─ loggers that write a message once

@@ -15,7 +15,7 @@ import torch
 
 from notebook_accel.errors import ConfigurationError, DistributedOperationException
 from notebook_accel.train.ranks import collective_check, object_collectives
-from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, pytree
 

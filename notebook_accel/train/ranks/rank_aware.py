@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.tensors import pytree
 from notebook_accel.train.tensors.rows import Reading, is_array, take
 

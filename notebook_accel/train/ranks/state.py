@@ -15,9 +15,9 @@ from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorParallelPlugin
 from notebook_accel.train.ranks import collective_check, environment, process_group
 from notebook_accel.train.ranks.communicator import Communicator, communicator_of
+from notebook_accel.train.ranks.mesh import Ranks, SampleSharing
 from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
-from notebook_accel.train.ranks.sample_sharing import Ranks, SampleSharing
 
 _PARTIAL = f"{__name__}.partial"
 _WHOLE = f"{__name__}.whole"

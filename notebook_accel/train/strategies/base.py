@@ -18,7 +18,7 @@ from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, TorchTensorParallelPlugin
-from notebook_accel.train.ranks.sample_sharing import ALONE, Ranks, SampleSharing
+from notebook_accel.train.ranks.mesh import ALONE, Ranks, SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import clipping
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from notebook_accel.train.ranks.collectives import gather_over
-from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.tensors.shards import full_tensor, is_dtensor
 
 

@@ -21,7 +21,7 @@ from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import device_mesh
 from notebook_accel.train.ranks.collectives import broadcast_object_list
 from notebook_accel.train.ranks.logging import get_logger
-from notebook_accel.train.ranks.sample_sharing import Ranks
+from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import wrapping
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
