@@ -38,7 +38,7 @@ TRAINING = (
     "torch._dynamo",  # imported by the first optimizer of a process, which takes two seconds
     "notebook_accel.train.accelerator.accelerator",
     "notebook_accel.train.strategies.ddp",
-    "notebook_accel.train.strategies.fsdp",
+    "notebook_accel.train.strategies.mesh_parallel",
     "notebook_accel.train.checkpoints.layouts.sharded",
     "notebook_accel.train.strategies.ddp_recovery",
     "notebook_accel.notebook.cells.on_rank.worker",

@@ -3,10 +3,8 @@
 base.py             ─ the contract; start reading here
 single.py           ─ a single rank: the shortest strategy
 ddp.py              ─ a replica on every rank
-fsdp.py             ─ sharded by FSDP2
-tensor_parallel.py  ─ layers split over ranks
 context_parallel.py ─ sequences split over ranks
-mesh_parallel.py    ─ several of these together
+mesh_parallel.py    ─ sharded by FSDP2, with layers and sequences split over ranks
 xla.py              ─ TPUs
 
 What they share:
@@ -49,8 +47,8 @@ class Row:
 TABLE = (
     Row("xla", "XlaReplicas", lambda state, settings: state.backend == "xla"),
     Row("mesh_parallel", "MeshParallel", lambda state, settings: _has_other_dimensions(settings)),
-    Row("tensor_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
-    Row("fsdp", "FullySharded", lambda state, settings: settings.fsdp is not None),
+    Row("mesh_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
+    Row("mesh_parallel", "FullySharded", lambda state, settings: settings.fsdp is not None),
     Row("ddp", "DataParallel", lambda state, settings: state.use_distributed),
     Row("single", "SingleDevice", lambda state, settings: True),
 )

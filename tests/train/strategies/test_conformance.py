@@ -398,7 +398,7 @@ def ignoring(freeze: bool) -> tuple[list[str], list[list[float]], str]:
     from torch.distributed.tensor import DTensor
 
     said: list[str] = []
-    logger = logging.getLogger("notebook_accel.train.strategies.fsdp")
+    logger = logging.getLogger("notebook_accel.train.strategies.mesh_parallel")
     logger.addFilter(lambda record: bool(said.append(record.getMessage())))
     plugin = {"ignored_modules": "head", "cpu_ram_efficient_loading": True, **BLOCKS}
     accelerator = Accelerator(**fsdp(**plugin))
