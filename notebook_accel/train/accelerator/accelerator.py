@@ -58,7 +58,7 @@ from notebook_accel.train.options.plugins import (
 )
 from notebook_accel.train.ranks import collectives, environment
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.mesh import Ranks
+from notebook_accel.train.ranks.mesh import Mesh, Ranks
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.seeds import share_random_states
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
@@ -164,16 +164,14 @@ class Accelerator(RankAware):
                 dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
                 fsdp_plugin=fsdp_plugin,
                 torch_tp_plugin=torch_tp_plugin,
-                parallelism_config=arguments.parallelism(parallelism_config, torch_tp_plugin),
+                parallelism_config=parallelism_config,
                 **({} if group_options is None else group_options.to_kwargs()),
             )
             self._precision = _precision(self.state, handlers)
-            if self.parallelism_config is not None:
-                self.parallelism_config.fit(self.num_processes, has_fsdp_plugin=self.state.fsdp_plugin is not None)
             self.strategy = choose(self.state.partial, _strategy_settings(self.state, handlers))
         arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
         arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
-        self.state.distributed_type = self.strategy.distributed_type
+        self.state.distributed_type = self.strategy.mesh.distributed_type or self.state.partial.distributed_type
         self.state.sharing = self.strategy.sharing
         share_random_states(self.state.sharing.peers)
         self.gradient_state = GradientState(accumulation)
@@ -299,14 +297,12 @@ class Accelerator(RankAware):
     def _rank_along(self, dimension: str) -> int:
         if self.parallelism_config is None:
             raise ConfigurationError("there are no dimensions: pass parallelism_config=ParallelismConfig(...)")
-        mesh = self.torch_device_mesh
-        names = () if mesh is None else mesh.mesh_dim_names or ()
-        return mesh.get_local_rank(dimension) if mesh is not None and dimension in names else 0
+        return self.strategy.mesh.rank_along(dimension)
 
     @property
     def torch_device_mesh(self) -> DeviceMesh | None:
         """The mesh of the ranks, if the strategy has one with several dimensions, otherwise `None`."""
-        return self.strategy.mesh
+        return self.strategy.mesh.device_mesh
 
     def wait_for_everyone(self) -> None:
         """Waits until all ranks have reached this call."""
@@ -486,7 +482,7 @@ class Accelerator(RankAware):
             data_seed=config.data_seed,
             non_blocking=config.non_blocking,
             use_stateful_dataloader=config.use_stateful_dataloader,
-            torch_device_mesh=self.strategy.mesh,
+            torch_device_mesh=self.torch_device_mesh,
         )
         return remember(self._dataloaders, prepared)
 
@@ -1111,8 +1107,7 @@ def _strategy_settings(state: AcceleratorState, handlers: arguments.Handlers) ->
         mixed_precision=state.mixed_precision,
         ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
         fsdp=state.fsdp_plugin,
-        tensor_parallel=state.torch_tp_plugin,
-        parallelism=state.parallelism_config,
+        mesh=Mesh.of(state.partial, state.fsdp_plugin, state.torch_tp_plugin, state.parallelism_config),
     )
 
 

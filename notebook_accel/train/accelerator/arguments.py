@@ -6,11 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-from notebook_accel.config import kinds
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.enums import DynamoBackend
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
-from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import (
     AORecipeKwargs,
     AutocastKwargs,
@@ -23,7 +21,6 @@ from notebook_accel.train.options.plugins import (
     ProfileKwargs,
     ProjectConfiguration,
     TorchDynamoPlugin,
-    TorchTensorParallelPlugin,
 )
 from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.logging import get_logger
@@ -57,18 +54,6 @@ class Handlers:
         found = self._given.get(kind)
         assert found is None or isinstance(found, kind)
         return found
-
-
-def parallelism(config: ParallelismConfig | None, plugin: TorchTensorParallelPlugin | None) -> ParallelismConfig | None:
-    """The dimensions that were given, otherwise those in the environment; `None` if there are none."""
-    if config is not None and plugin is not None:
-        raise ConfigurationError(
-            "parallelism_config and torch_tp_plugin were both given: leave the plugin out, and pass its plan in "
-            "ParallelismConfig(tp_size=..., tp_handler=TorchTensorParallelConfig(plan=...))"
-        )
-    variable = "ACCELERATE_USE_PARALLELISM_CONFIG"
-    chosen = kinds.flag.parse(variable, os.environ.get(variable) or "false")
-    return ParallelismConfig() if config is None and plugin is None and chosen else config
 
 
 def project(config: ProjectConfiguration | None, folder: str | os.PathLike[str] | None) -> ProjectConfiguration:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +17,12 @@ if TYPE_CHECKING:
 
 _ORDER = ("dp_replicate", "dp_shard", "cp", "tp")
 """The dimensions from the outermost: neighboring ranks share layers."""
+JOINT = {
+    ("dp_replicate", "dp_shard"): "dp",
+    ("dp_shard", "cp"): "dp_shard_cp",
+    ("dp_replicate", "dp_shard", "cp"): "dp_cp",
+}
+"""The names under which a mesh also has several of them together."""
 _PREFIX = "PARALLELISM_CONFIG"
 _MESHES = f"{__name__}.meshes"
 
@@ -230,11 +235,7 @@ class ParallelismConfig:
         if not names:
             return None
         mesh = device_mesh(device_type, {name: self._sizes[name] for name in names})
-        joint = {
-            "dp": ("dp_replicate", "dp_shard"), "dp_shard_cp": ("dp_shard", "cp"),
-            "dp_cp": ("dp_replicate", "dp_shard", "cp"),
-        }  # fmt: skip
-        for name, parts in joint.items():
+        for parts, name in JOINT.items():
             if found := tuple(part for part in parts if part in names):
                 mesh[found]._flatten(name)
         return mesh
@@ -253,14 +254,6 @@ class ParallelismConfig:
         elif device_type not in (None, mesh.device_type):
             raise ConfigurationError(f"the mesh is one of {mesh.device_type}, not of {device_type}")
         return mesh
-
-
-def part(mesh: DeviceMesh, *names: str) -> DeviceMesh:
-    """A mesh of these dimensions of another, combined ones among them."""
-    with warnings.catch_warnings():
-        # torch would have us keep the combined meshes ourselves, but users look them up in the mesh by name.
-        warnings.filterwarnings("ignore", "Slicing a flattened dim", UserWarning)
-        return mesh[names]
 
 
 def _size(name: str, given: int | None) -> int:

@@ -49,6 +49,8 @@ class Environment:
     """The ID of the launch's job; empty for a process that another launcher has started."""
     fsdp: Mapping[str, str] | None = None
     """Accelerate's `FSDP_*` variables, for an Accelerator without a plugin; `None`: no sharding."""
+    parallelism: bool = False
+    """Whether Accelerate's `PARALLELISM_CONFIG_*` variables are for an Accelerator without dimensions."""
 
 
 def read(environ: Mapping[str, str] | None = None) -> Environment:
@@ -94,6 +96,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
         job=environ.get("NOTEBOOK_ACCEL_JOB", ""),
         fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
+        parallelism=_flag(environ, "ACCELERATE_USE_PARALLELISM_CONFIG"),
     )
 
 

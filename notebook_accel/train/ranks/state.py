@@ -208,6 +208,8 @@ class AcceleratorState(RankAware):
                 state.fsdp_plugin = FullyShardedDataParallelPlugin.of_environment(defaults.fsdp)
             state.torch_tp_plugin = torch_tp_plugin
             state.parallelism_config = parallelism_config
+            if parallelism_config is None and torch_tp_plugin is None and defaults.parallelism:
+                state.parallelism_config = ParallelismConfig()
             state.distributed_type = partial.distributed_type
             state.sharing = SampleSharing.of(None, partial.process_index, partial.num_processes)
             rank_local.space()[_WHOLE] = state

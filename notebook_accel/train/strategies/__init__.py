@@ -3,21 +3,21 @@
 base.py             ─ the contract; start reading here
 single.py           ─ a single rank: the shortest strategy
 ddp.py              ─ a replica on every rank
-context_parallel.py ─ sequences split over ranks
-mesh_parallel.py    ─ sharded by FSDP2, with layers and sequences split over ranks
+mesh_parallel.py    ─ models sharded by FSDP2, layers and sequences split over ranks
 xla.py              ─ TPUs
 
 What they share:
 
 wrapping.py         ─ which layers FSDP shards
+context_parallel.py ─ how ranks share sequences
 clipping.py         ─ limits gradients, wherever they are
 layer_plans.py      ─ how tensor parallelism splits each layer
 parameters.py       ─ for strategies that replace parameters
 ddp_recovery.py     ─ repairs DDP models after persistent ranks were interrupted
 
 To add a strategy, add a file here with a subclass of `Strategy`, and a row in `TABLE`, where the first row that applies
-is chosen (and a field of `Settings` if it has options). If users should be able to choose it by name, also add the name
-to `STRATEGIES` in `config/settings.py`.
+is chosen. If it has options, also add a field of `Settings`, or of `Mesh` in `ranks/mesh.py` if they arrange the ranks.
+If users should be able to choose it by name, also add the name to `STRATEGIES` in `config/settings.py`.
 """
 
 from __future__ import annotations
@@ -46,18 +46,10 @@ class Row:
 
 TABLE = (
     Row("xla", "XlaReplicas", lambda state, settings: state.backend == "xla"),
-    Row("mesh_parallel", "MeshParallel", lambda state, settings: _has_other_dimensions(settings)),
-    Row("mesh_parallel", "TensorParallel", lambda state, settings: settings.tensor_parallel is not None),
-    Row("mesh_parallel", "FullySharded", lambda state, settings: settings.fsdp is not None),
+    Row("mesh_parallel", "MeshParallel", lambda state, settings: settings.mesh.has_parts),
     Row("ddp", "DataParallel", lambda state, settings: state.use_distributed),
     Row("single", "SingleDevice", lambda state, settings: True),
 )
-
-
-def _has_other_dimensions(settings: Settings) -> bool:
-    """Whether there are dimensions besides that of replicas, for which DDP is used."""
-    config = settings.parallelism
-    return config is not None and config.total_size != config.dp_replicate_size
 
 
 def choose(state: PartialState, settings: Settings) -> Strategy:

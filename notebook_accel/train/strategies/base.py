@@ -7,23 +7,18 @@ from collections.abc import Iterable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.train.models import parallel_wrappers
-from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
-from notebook_accel.train.options.parallelism import ParallelismConfig
-from notebook_accel.train.options.plugins import DistributedDataParallelKwargs, TorchTensorParallelPlugin
-from notebook_accel.train.ranks.mesh import ALONE, Ranks, SampleSharing
+from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
+from notebook_accel.train.ranks.mesh import ALONE, Mesh, Ranks, SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import clipping
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 StateDict = dict[str, torch.Tensor]
 
@@ -35,8 +30,8 @@ class Settings:
     mixed_precision: str = "no"
     ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
     fsdp: FullyShardedDataParallelPlugin | None = None
-    tensor_parallel: TorchTensorParallelPlugin | None = None
-    parallelism: ParallelismConfig | None = None
+    mesh: Mesh = field(default_factory=Mesh)
+    """How the ranks are arranged, as all plugins and configurations together say."""
 
 
 class Strategy(ABC):
@@ -46,24 +41,17 @@ class Strategy(ABC):
     prepared one. Methods that communicate are called on all ranks, in the same order.
     """
 
-    mesh: DeviceMesh | None = None
-    """The mesh of the ranks, if the strategy has one."""
-
     def __init__(self, state: PartialState, settings: Settings) -> None:
         self.state = state
         self.settings = settings
+        self.mesh = settings.mesh
         self._local: set[int] = set()
         """IDs of the models whose gradient synchronization is disabled."""
-
-    @property
-    @abstractmethod
-    def distributed_type(self) -> DistributedType:
-        """The value of `accelerator.distributed_type`."""
 
     @cached_property
     def sharing(self) -> SampleSharing:
         """How the ranks share the samples, as follows from the mesh; all ranks ask for it together the first time."""
-        mesh = self.mesh if self.state.use_distributed else None
+        mesh = self.mesh.device_mesh if self.state.use_distributed else None
         return SampleSharing.of(mesh, self.state.process_index, self.state.num_processes)
 
     def __getstate__(self) -> dict[str, Any]:

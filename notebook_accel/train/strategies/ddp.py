@@ -18,7 +18,6 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import step_timing
 from notebook_accel.train.models import compiling
 from notebook_accel.train.options.enums import DDPCommunicationHookType as Hook
-from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
@@ -42,17 +41,11 @@ class DataParallel(Strategy):
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
-        if settings.parallelism is not None:
-            self.mesh = settings.parallelism.get_device_mesh(state.device.type)
         if Hook.BF16 in (settings.ddp.comm_hook, settings.ddp.comm_wrapper) and state.backend != "nccl":
             raise ConfigurationError(
                 f"gradients can be compressed to bf16 only between GPUs with nccl, but these ranks use "
                 f"{state.backend}: use comm_hook='fp16', or leave it out"
             )
-
-    @property
-    def distributed_type(self) -> DistributedType:
-        return self.state.distributed_type
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         return [self._wrap(model) for model in models]

@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.strategies.base import Strategy
 
 
@@ -17,10 +16,6 @@ class SingleDevice(Strategy):
     """One rank, one device."""
 
     supports_no_sync = False
-
-    @property
-    def distributed_type(self) -> DistributedType:
-        return DistributedType.NO
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         return list(models)

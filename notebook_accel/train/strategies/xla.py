@@ -11,7 +11,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.options.enums import DistributedType
 from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import PartialState
@@ -31,10 +30,6 @@ class XlaReplicas(Strategy):
     @property
     def supports_no_sync(self) -> bool:
         return self.state.use_distributed
-
-    @property
-    def distributed_type(self) -> DistributedType:
-        return DistributedType.XLA
 
     def to_device(self, model: nn.Module) -> nn.Module:
         self._to_move.add(id(model))  # in `prepare`, which knows the optimizers: XLA replaces parameters

@@ -163,8 +163,6 @@ def test_the_table_ends_with_a_strategy_for_everyone() -> None:
     assert [row.module for row in strategies.TABLE] == [
         "xla",
         "mesh_parallel",
-        "tensor_parallel",
-        "fsdp",
         "ddp",
         "single",
     ]
