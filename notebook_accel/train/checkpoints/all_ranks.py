@@ -5,20 +5,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import torch
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.seeds import of_first
 from notebook_accel.train.ranks.state import PartialState
 
 T = TypeVar("T")
-Gather = Callable[[str, str], list[str]]
-"""Sends a text to all ranks, under the name of a step; returns that of each rank."""
 _FAILED = "\0"
 """The first character of what a rank sends whose action has failed."""
 _LONG_WAIT_S = 20.0
+_LONGEST, _PADDING = 4096, b"\0"
+"""How many bytes rank 0 sends to all: what it could not do, cut off after so many, and filled up."""
 
 _log = get_logger(__name__)
+
+
+class Gather(Protocol):
+    """Sends a text to all ranks, under the name of a step; returns that of each rank, or of rank 0 alone."""
+
+    def __call__(self, task: str, text: str, *, from_first: bool = False) -> list[str]: ...
 
 
 class AllRanks:
@@ -53,17 +62,21 @@ class AllRanks:
         """
         return self._together(task, action, lambda result: result)[1]
 
-    def _together(self, task: str, action: Callable[[], T], describe: Callable[[T], str]) -> tuple[T, list[str]]:
-        """Runs an action on every rank; returns its result, and a description of that of each rank."""
+    def _together(
+        self, task: str, action: Callable[[], T], describe: Callable[[T], str], *, on_first: bool = False
+    ) -> tuple[T, list[str]]:
+        """Runs an action on every rank, or on rank 0; returns its result, and a description of that of each of them."""
         error: Exception | None = None
         result: Any = None
-        try:
-            result = action()
-        except Exception as raised:
-            error = raised
+        if self.is_first or not on_first:
+            try:
+                result = action()
+            except Exception as raised:
+                error = raised
         own = _FAILED + f"{type(error).__name__}: {error}" if error is not None else describe(result)
-        every = self._gather(task, f"{self.is_first_on_node:d}{own}")
-        self._has_other_nodes = sum(text.startswith("1") for text in every) > 1
+        every = self._gather(task, f"{self.is_first_on_node:d}{own}", from_first=on_first)
+        if not on_first:
+            self._has_other_nodes = sum(text.startswith("1") for text in every) > 1
         texts = [text[1:] for text in every]
         if error is not None:
             raise error
@@ -73,8 +86,8 @@ class AllRanks:
         return result, texts
 
     def run_on_first(self, task: str, action: Callable[[], None]) -> None:
-        """Runs an action on rank 0; the others wait."""
-        self.run(task, lambda: action() if self.is_first else None)
+        """Runs an action on rank 0, which waits for no other; the others wait for it."""
+        self._together(task, action, lambda result: "", on_first=True)
 
     def run_on_each_disk(self, task: str, action: Callable[[], None]) -> None:
         """Runs an action on rank 0, then on the first rank of each other node, which does nothing on a shared disk."""
@@ -111,9 +124,13 @@ def long_wait_noticed(message: str, after_s: float) -> Iterator[None]:
         timer.cancel()
 
 
-def _gather(task: str, text: str) -> list[str]:
+def _gather(task: str, text: str, *, from_first: bool = False) -> list[str]:
     state = PartialState()
     if not state.use_distributed:
         return [text]
     state.compare_calls(task)
-    return state.communicator.all_gather_objects(text)
+    if not from_first:
+        return state.communicator.all_gather_objects(text)
+    sent = bytearray(text.encode()[:_LONGEST].ljust(_LONGEST, _PADDING))
+    found = of_first(torch.frombuffer(sent, dtype=torch.uint8))
+    return [bytes(found.tolist()).rstrip(_PADDING).decode(errors="ignore")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOpt
 from notebook_accel.train.checkpoints.transfer import UploadedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.rank_messages import alone
 from notebook_accel.train.ranks.state import PartialState
 
 SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]
@@ -105,9 +106,11 @@ class Checkpoints:
         """
         write = functools.partial(self._write, contents, safe_serialization)
         if self._waits_for_all(contents):
+            ranks = AllRanks()
             with others_awaited("save_state"):
-                target = self._agree(AllRanks(), output_dir)
-            save_folder(AllRanks(), lambda: StagedFolder(target, keep=self._project.total_limit), write)
+                target, have_hooks = self._begin(ranks, output_dir)
+            write = functools.partial(write, together=have_hooks and contents.strategy.gathers_weights)
+            write_folder(ranks, lambda: self._staged(target), write)
         elif PartialState().is_main_process:
             target = self._save_alone(write, output_dir)
         else:
@@ -146,8 +149,14 @@ class Checkpoints:
         location = PartialState().device if map_location == "on_device" else "cpu"
         options = LoadOptions(strict, location, load_kwargs or {})
         ranks = AllRanks()
-        folder = _agreed_folder(ranks, "find the checkpoint", lambda: self._source(input_dir))
-        ranks.run_on_each_node("find the checkpoint", lambda: folders.recover(folder))
+
+        def find() -> str:
+            source = self._source(input_dir)
+            if ranks.is_first_on_node:
+                folders.recover(source)
+            return str(source)
+
+        folder = _agreed_folder(ranks.collect("find the checkpoint", find))
         ranks.run("find the checkpoint", lambda: _refuse_missing(folder))
         step = ranks.run("read the checkpoint", lambda: self._read(contents, folder, options))
         if self._project.automatic_checkpoint_naming:
@@ -173,28 +182,29 @@ class Checkpoints:
         needs_all = strategy.gathers_weights or contents.layout.writes_together or self._project.save_on_each_node
         return needs_all or not state.use_distributed or state.backend == "xla"
 
-    def _agree(self, ranks: AllRanks, output_dir: str | os.PathLike[str] | None) -> Path:
-        """The folder of a new checkpoint."""
+    def _begin(self, ranks: AllRanks, output_dir: str | os.PathLike[str] | None) -> tuple[Path, bool]:
+        """Prepares the folder of a new checkpoint; returns it, and whether a rank has save hooks."""
 
-        def choose() -> Path:
+        def choose() -> str:
             target = self._name(output_dir)
             if self._project.automatic_checkpoint_naming:
                 _refuse_existing(target)
-            return target
+            begin(ranks, self._staged(target))
+            return f"{bool(self._save_hooks):d}{target}"
 
-        return _agreed_folder(ranks, "prepare the folder", choose)
+        chosen = ranks.collect("prepare the folder", choose)
+        return _agreed_folder([text[1:] for text in chosen]), any(text.startswith("1") for text in chosen)
+
+    def _staged(self, target: Path) -> StagedFolder:
+        return StagedFolder(target, keep=self._project.total_limit)
 
     def _save_alone(self, write: Callable[..., None], output_dir: str | os.PathLike[str] | None) -> Path:
         """Saves all but the parts of the other ranks, on rank 0."""
-        ranks = AllRanks(_gather_here)
+        ranks = AllRanks(alone)
         with participants.announced(self._given(output_dir)) as save:
-            target = self._agree(ranks, output_dir)
+            target, _ = self._begin(ranks, output_dir)
             save.name(target)
-            save_folder(
-                ranks,
-                lambda: StagedFolder(target, keep=self._project.total_limit),
-                functools.partial(write, save=save.id),
-            )
+            write_folder(ranks, lambda: self._staged(target), functools.partial(write, save=save.id))
         return target
 
     def _add_part(self, write: Callable[..., None], output_dir: str | os.PathLike[str] | None) -> Path:
@@ -230,14 +240,16 @@ class Checkpoints:
         """The folder that this rank was given, if it counts."""
         return "" if output_dir is None or self._project.automatic_checkpoint_naming else os.fspath(output_dir)
 
-    def _write(self, contents: Contents, safe_serialization: bool, folder: Path, save: str = "") -> None:
+    def _write(
+        self, contents: Contents, safe_serialization: bool, folder: Path, save: str = "", together: bool = False
+    ) -> None:
         weights = contents.weights()
 
         def run_hooks() -> None:
             for hook in list(self._save_hooks.values()):
                 hook(contents.models, weights, str(folder))
 
-        _hooks_step(contents, "run the save hooks", run_hooks)
+        _run_hooks("run the save hooks", run_hooks, together)
         contents.write(folder, weights, SaveOptions(safe_serialization, self.writes, save=save))
 
     def _read(self, contents: Contents, folder: Path, options: LoadOptions) -> int:
@@ -247,7 +259,7 @@ class Checkpoints:
             for hook in list(self._load_hooks.values()):
                 hook(models, str(folder))
 
-        _hooks_step(contents, "run the load hooks", run_hooks)
+        _run_hooks("run the load hooks", run_hooks, contents.strategy.gathers_weights)
         return contents.read(folder, models, options)
 
     def _folder(self) -> Path:
@@ -300,43 +312,45 @@ def save_folder(ranks: AllRanks, make: Callable[[], Unfinished], write: Callable
         make: Makes the folder that is being written.
         write: Writes this rank's files to the folder that it is given.
     """
+    ranks.run("prepare the folder", lambda: begin(ranks, make()))
+    write_folder(ranks, make, write)
 
-    def prepare() -> Unfinished:
-        unfinished = make()
-        if ranks.is_first_on_node:
-            unfinished.begin()
-        return unfinished
 
-    unfinished = ranks.run("prepare the folder", prepare)
+def begin(ranks: AllRanks, unfinished: Unfinished) -> None:
+    """Prepares a folder on the first rank of each node."""
+    if ranks.is_first_on_node:
+        unfinished.begin()
+
+
+def write_folder(ranks: AllRanks, make: Callable[[], Unfinished], write: Callable[[Path], None]) -> None:
+    """The same as `save_folder`, for a folder that is prepared."""
     try:
-        written = ranks.collect("write the checkpoint", lambda: unfinished.write(write))
+        written = ranks.collect("write the checkpoint", lambda: make().write(write))
     except Exception:
-        ranks.run_on_each_disk("remove the unfinished checkpoint", unfinished.discard)
+        ranks.run_on_each_disk("remove the unfinished checkpoint", lambda: make().discard())
         raise
-    ranks.run_on_each_disk("finish the checkpoint", lambda: unfinished.finish(written))
+    ranks.run_on_each_disk("finish the checkpoint", lambda: make().finish(written))
 
 
-def _hooks_step(contents: Contents, task: str, run: Callable[[], None]) -> None:
+def _run_hooks(task: str, run: Callable[[], None], together: bool) -> None:
     """Runs hooks of the user; where ranks communicate afterwards, none waits there for one whose hook has failed."""
-    if contents.strategy.gathers_weights:
+    if together:
         AllRanks().run(task, run)
     else:
         run()
 
 
-def _gather_here(_: str, text: str) -> list[str]:
-    """What rank 0 gathers when it saves without the others."""
-    return [text]
+def _agreed_folder(named: Sequence[str]) -> Path:
+    """The folder that the first rank of this node named, since names that contain the time differ between ranks.
 
-
-def _agreed_folder(ranks: AllRanks, task: str, choose: Callable[[], Path]) -> Path:
-    """The folder that the first rank of this node chose, since names that contain the time differ between ranks."""
+    Args:
+        named: The folder that each rank named; of a rank that waits for no other, its own alone.
+    """
     state = PartialState()
-    named = ranks.collect(task, lambda: str(choose()))
-    folder = Path(named[state.process_index])
-    chosen = Path(named[state.process_index - state.local_process_index])
-    if chosen != folder:
-        _warn_of_other_folder(folder, chosen)
+    first = state.process_index - state.local_process_index
+    own, chosen = Path(named[state.process_index]), Path(named[first])
+    if chosen != own:
+        _warn_of_other_folder(own, chosen)
     return chosen
 
 

@@ -127,19 +127,22 @@ class GatheredTexts:
         """By the number of the exchange, and by rank."""
         messages.on(_TOPIC, self._receive)
 
-    def gather(self, task: str, text: str) -> list[str]:
-        """Waits for the text of each rank.
+    def gather(self, task: str, text: str, *, from_first: bool = False) -> list[str]:
+        """Waits for the text of each rank, or of rank 0 alone.
 
         Raises:
             CheckpointError: Another rank has ended.
         """
         del task
         number, self._number = self._number, self._number + 1
-        self._messages.send(_TOPIC, [number, text])
+        senders = {0} if from_first else set(range(self._messages.size))
+        if self._messages.rank in senders:
+            self._messages.send(_TOPIC, [number, text])
         with self._changed:
             found = self._texts[number]
-            found[self._messages.rank] = text
-            while missing := set(range(self._messages.size)) - set(found):
+            if self._messages.rank in senders:
+                found[self._messages.rank] = text
+            while missing := senders - set(found):
                 if ended := [rank for rank in missing if self._messages.has_ended(rank)]:
                     raise CheckpointError(f"rank {ended[0]} has ended")
                 self._changed.wait(_LOOK_INTERVAL)
@@ -153,7 +156,7 @@ class GatheredTexts:
             self._changed.notify_all()
 
 
-def alone(task: str, text: str) -> list[str]:
-    """The same for a single rank."""
-    del task
+def alone(task: str, text: str, *, from_first: bool = False) -> list[str]:
+    """The same for a rank that waits for no other."""
+    del task, from_first
     return [text]

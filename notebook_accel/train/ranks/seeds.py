@@ -72,13 +72,13 @@ def synchronize_rng_state(rng_type: RNGType | str, generator: torch.Generator | 
     """
     match RNGType.of(rng_type, "rng_type"):
         case RNGType.TORCH:
-            torch.set_rng_state(_from_first(torch.get_rng_state()))
+            torch.set_rng_state(of_first(torch.get_rng_state()))
         case RNGType.CUDA:
-            torch.cuda.set_rng_state(_from_first(torch.cuda.get_rng_state()))
+            torch.cuda.set_rng_state(of_first(torch.cuda.get_rng_state()))
         case RNGType.GENERATOR:
             if generator is None:
                 raise ConfigurationError("rng_type='generator' needs the generator: pass generator=...")
-            generator.set_state(_from_first(generator.get_state()))
+            generator.set_state(of_first(generator.get_state()))
 
 
 def synchronize_rng_states(rng_types: Iterable[RNGType | str], generator: torch.Generator | None = None) -> None:
@@ -143,7 +143,7 @@ def _warn_of_different_draws() -> None:
 
 def number_of_first(number: int) -> int:
     """Returns the number that rank 0 has passed; every rank has to call it."""
-    high, low = _from_first(torch.tensor([number >> 32, number % 2**32])).tolist()  # a seed may have 64 bits
+    high, low = of_first(torch.tensor([number >> 32, number % 2**32])).tolist()  # a seed may have 64 bits
     return int((high << 32) + low)
 
 
@@ -163,7 +163,8 @@ def _on_xla() -> bool:
     return state is not None and state.backend == "xla"
 
 
-def _from_first(state: torch.Tensor) -> torch.Tensor:
+def of_first(state: torch.Tensor) -> torch.Tensor:
+    """Returns the tensor that rank 0 has passed, of the same shape on all ranks; every rank has to call it."""
     if not (dist.is_initialized() or _on_xla()):
         return state
     if _on_xla():

@@ -6,6 +6,7 @@ import datetime
 import os
 import shutil
 import signal
+import unittest.mock
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from notebook_accel.train.accelerator.accelerator import Accelerator
 from notebook_accel.train.checkpoints import folders, serialization
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import DataLoaderConfiguration, ProjectConfiguration
+from notebook_accel.train.ranks.communicator import TorchBackend
 from notebook_accel.train.ranks.seeds import set_seed
 from notebook_accel.train.ranks.state import PartialState
 from tests.train.conftest import Cases, Ranks, launch
@@ -459,6 +461,7 @@ class Checkpoints:
 
     folder: Path
     saved: Cases
+    """Also, how often the ranks wait for each other, with FSDP or not."""
     loaded: dict[int, Cases]
     """By the number of ranks; each case is the kind, and whether it is loaded with FSDP."""
 
@@ -466,7 +469,9 @@ class Checkpoints:
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
     folder = tmp_path_factory.mktemp("checkpoints")
-    saved = Cases({kind: (save_on, str(folder / kind), fsdp, None, how) for kind, (fsdp, how) in KINDS.items()})
+    kinds = {kind: (save_on, str(folder / kind), fsdp, None, how) for kind, (fsdp, how) in KINDS.items()}
+    gathers = {("gathers", fsdp): (gathers_of_a_save, str(folder / f"gathers{fsdp}"), fsdp) for fsdp in (False, True)}
+    saved = Cases({**kinds, **gathers})
     loaded: dict[int, dict[Any, Any]] = {}
     for kind, fsdp, size in LOADED + LOADED_WHOLE:
         loaded.setdefault(size, {})[kind, fsdp] = (load_on, str(folder / kind), fsdp)
@@ -486,6 +491,21 @@ def test_what_two_ranks_saved_is_loaded_on_any_number(
     drawn = [number for _, number in found]
     assert drawn[:2] == [number for _, number in saved][:size]
     assert len(set(drawn)) == size, "ranks draw the same numbers"
+
+
+def gathers_of_a_save(folder: str, fsdp: bool) -> int:
+    """How often the ranks wait for each other's texts, apart from what torch exchanges about shards."""
+    fsdp_plugin = FullyShardedDataParallelPlugin() if fsdp else None
+    accelerator = Accelerator(fsdp_plugin=fsdp_plugin, project_config=ProjectConfiguration(save_on_each_node=not fsdp))
+    Setup(accelerator, count=1)
+    gather = TorchBackend.all_gather_objects
+    with unittest.mock.patch.object(TorchBackend, "all_gather_objects", autospec=True, side_effect=gather) as gathers:
+        accelerator.save_state(folder)
+    return gathers.call_count
+
+
+def test_ranks_that_save_together_wait_for_each_other_twice(checkpoints: Checkpoints) -> None:
+    assert [checkpoints.saved["gathers", fsdp] for fsdp in (False, True)] == [[2, 2]] * 2
 
 
 def saved_by_each(folder: str) -> None:
