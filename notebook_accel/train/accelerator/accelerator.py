@@ -171,8 +171,7 @@ class Accelerator(RankAware):
             self.strategy = choose(self.state.partial, _strategy_settings(self.state, handlers))
         arguments.warn_of_no_compiler(dynamo_plugin, self.state.dynamo_plugin)
         arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
-        self.state.distributed_type = self.strategy.mesh.distributed_type or self.state.partial.distributed_type
-        self.state.sharing = self.strategy.sharing
+        self.state._follow(self.strategy.mesh, self.strategy.sharing)
         share_random_states(self.state.sharing.peers)
         self.gradient_state = GradientState(accumulation)
         self._made_for = self.num_processes
@@ -182,15 +181,6 @@ class Accelerator(RankAware):
         self.rng_types = [
             RNGType.of(each, "rng_types") for each in (("generator",) if rng_types is None else rng_types)
         ]
-        self.ddp_handler = handlers.get(DistributedDataParallelKwargs)
-        self.scaler_handler = handlers.get(GradScalerKwargs)
-        self.init_handler = group_options
-        self.autocast_handler = handlers.get(AutocastKwargs)
-        self.profile_handler = handlers.get(ProfileKwargs)
-        self.ao_recipe_handler = self._precision.fp8_options if self.has_fp8_handler else None
-        """How models are converted to fp8; `None` in another precision."""
-        self.fp8_recipe_handler = self.te_recipe_handler = self.msamp_recipe_handler = None
-        """Always `None`, because only torchao computes in fp8 here."""
         self.flag_tensor: torch.Tensor | None = None
         self._accumulation = Accumulation(self.strategy, self.gradient_state)
         if (clock := step_timing.of_this_rank(self.device)) is not None:
@@ -201,7 +191,19 @@ class Accelerator(RankAware):
         """Whether a loop over `epochs` has begun that saves checkpoints."""
         self._tunables = Tunables()
         self._prepared = Prepared(self.strategy, self._precision, self.state.dynamo_plugin)
-        # The names that Accelerate has, which libraries read.
+        self._name_as_accelerate(handlers)
+
+    def _name_as_accelerate(self, handlers: arguments.Handlers) -> None:
+        """Gives what the constructor has settled the names that Accelerate has for it, which libraries read."""
+        self.ddp_handler = handlers.get(DistributedDataParallelKwargs)
+        self.scaler_handler = handlers.get(GradScalerKwargs)
+        self.init_handler = handlers.get(InitProcessGroupKwargs)
+        self.autocast_handler = handlers.get(AutocastKwargs)
+        self.profile_handler = handlers.get(ProfileKwargs)
+        self.ao_recipe_handler = self._precision.fp8_options if self.has_fp8_handler else None
+        """How models are converted to fp8; `None` in another precision."""
+        self.fp8_recipe_handler = self.te_recipe_handler = self.msamp_recipe_handler = None
+        """Always `None`, because only torchao computes in fp8 here."""
         self._models = self._prepared.models
         self._optimizers = self._prepared.optimizers
         self._schedulers = self._prepared.schedulers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -86,7 +86,7 @@ def prepare_data_loader(
     if isinstance(dataloader, PreparedLoader):
         return dataloader
     sharing = _sharing(num_processes, process_index, torch_device_mesh)
-    ranks, rank, readers = sharing.data.size, sharing.data.rank, len(sharing.shares)
+    ranks = sharing.data.size
     if put_on_device and device is None:
         device = PartialState().device
     if dispatch_batches is None:
@@ -96,7 +96,7 @@ def prepare_data_loader(
         dataloader,
         batch_size=size if split_batches else None,
         ranks=ranks,
-        readers=readers,
+        readers=len(sharing.shares),
         dispatch=dispatch_batches,
         put_on_device=put_on_device,
         has_slice_fn=slice_fn_for_dispatch is not None,
@@ -108,26 +108,23 @@ def prepare_data_loader(
     agreed = int if RNGType.GENERATOR in types else number_of_first
     if use_seedable_sampler:
         _make_seedable(base, agreed(torch.initial_seed()) if data_seed is None else data_seed)
+    if non_blocking and put_on_device and device is not None and device.type == "cuda":
+        base.pin_memory = True
     options: dict[str, Any] = {
         "sharing": sharing,
         "total_batch_size": size if size is None or split_batches else size * ranks,
         "device": device if put_on_device else None,
         "non_blocking": non_blocking,
     }
-    if non_blocking and put_on_device and device is not None and device.type == "cuda":
-        base.pin_memory = True
-    if readers == 1:
-        return DataLoaderShard(base, **options)
     how = {"split_batches": split_batches, "even_batches": even_batches}
+    if len(sharing.shares) == 1:
+        return DataLoaderShard(base, **options)
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
         return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
     if ranks == 1:
         return DataLoaderShard(base, rng_types=types, **options)
-    follows = RNGType.GENERATOR in types and order.draws_freely(base)
-    _shard(base, agreed, num_processes=ranks, process_index=rank, **how)
-    if (shard := shard_of(base)) is not None:
-        shard.follows_first_rank = follows
+    _shard(base, agreed, types, num_processes=ranks, process_index=sharing.data.rank, **how)
     prepared = DataLoaderShard(base, rng_types=types, **options)
     prepared.comparison = OrderComparison()
     return prepared
@@ -212,11 +209,19 @@ def _make_seedable(base: DataLoader[Any], seed: int) -> None:
         replace_sampler(base, SeedableRandomSampler.like(sampler, seed))
 
 
-def _shard(base: DataLoader[Any], agreed: Callable[[int], int], **options: Any) -> None:
-    """Makes a loader yield one rank's share; `agreed` gives a seed that is the same on all ranks."""
+def _shard(base: DataLoader[Any], agreed: Callable[[int], int], types: Sequence[RNGType], **options: Any) -> None:
+    """Makes a loader yield one rank's share.
+
+    Args:
+        base: The loader.
+        agreed: Gives a seed that is the same on all ranks.
+        types: The random states that all ranks take over from rank 0 when an epoch starts.
+        options: Which rank this is of how many, and how they share batches.
+    """
     if isinstance(base.dataset, IterableDataset):
         _shard_iterable(base, **options)
         return
+    follows = RNGType.GENERATOR in types and order.draws_freely(base)
     top = index_sampler(base)
     if base.batch_sampler is not None or isinstance(top, BatchSampler):
         replace_index_sampler(base, BatchSamplerShard(top, **options))
@@ -224,6 +229,8 @@ def _shard(base: DataLoader[Any], agreed: Callable[[int], int], **options: Any) 
         raise _premade_batches()
     else:
         replace_index_sampler(base, PremadeBatchShard(top, **options))
+    if (shard := shard_of(base)) is not None:
+        shard.follows_first_rank = follows
     sampler = get_sampler(base)
     if not isinstance(sampler, SeedableRandomSampler) and getattr(sampler, "generator", _ABSENT) is None:
         # All ranks have to draw the same order: from a generator that can be made that of rank 0.

@@ -15,7 +15,7 @@ from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorParallelPlugin
 from notebook_accel.train.ranks import collective_check, environment, process_group
 from notebook_accel.train.ranks.communicator import Communicator, communicator_of
-from notebook_accel.train.ranks.mesh import Ranks, SampleSharing
+from notebook_accel.train.ranks.mesh import Mesh, Ranks, SampleSharing
 from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
 
@@ -210,12 +210,16 @@ class AcceleratorState(RankAware):
             state.parallelism_config = parallelism_config
             if parallelism_config is None and torch_tp_plugin is None and defaults.parallelism:
                 state.parallelism_config = ParallelismConfig()
-            state.distributed_type = partial.distributed_type
-            state.sharing = SampleSharing.of(None, partial.process_index, partial.num_processes)
+            state._follow(Mesh(), SampleSharing.of(None, partial.process_index, partial.num_processes))
             rank_local.space()[_WHOLE] = state
         else:
             state._refuse_conflict(given)
         return state
+
+    def _follow(self, mesh: Mesh, sharing: SampleSharing) -> None:
+        """Makes the ranks work together as a mesh says, and share samples so."""
+        self.distributed_type = mesh.distributed_type or self.partial.distributed_type
+        self.sharing = sharing
 
     def _refuse_conflict(self, given: dict[str, Any]) -> None:
         for name, value in given.items():
