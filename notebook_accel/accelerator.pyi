@@ -5,9 +5,10 @@ from notebook_accel.train.checkpoints.serialization import save as save
 from notebook_accel.train.checkpoints.weights import MODEL_NAME as MODEL_NAME, SAFE_WEIGHTS_INDEX_NAME as SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_PATTERN_NAME as SAFE_WEIGHTS_PATTERN_NAME, WEIGHTS_INDEX_NAME as WEIGHTS_INDEX_NAME, WEIGHTS_NAME as WEIGHTS_NAME, WEIGHTS_PATTERN_NAME as WEIGHTS_PATTERN_NAME
 from notebook_accel.train.data import DataLoaderDispatcher as DataLoaderDispatcher, prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
 from notebook_accel.train.helpers.environ import parse_choice_from_env as parse_choice_from_env
-from notebook_accel.train.helpers.parallel_models import convert_outputs_to_fp32 as convert_outputs_to_fp32, extract_model_from_parallel as extract_model_from_parallel
+from notebook_accel.train.helpers.parallel_models import convert_outputs_to_fp32 as convert_outputs_to_fp32
 from notebook_accel.train.helpers.probes import is_torch_version as is_torch_version
 from notebook_accel.train.models.batch_size import release_memory as release_memory
+from notebook_accel.train.models.parallel_wrappers import extract_model_from_parallel as extract_model_from_parallel
 from notebook_accel.train.options.enums import DistributedType as DistributedType, DynamoBackend as DynamoBackend, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig as ParallelismConfig

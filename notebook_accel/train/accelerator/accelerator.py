@@ -29,7 +29,7 @@ from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.data import uneven_inputs
-from notebook_accel.train.models import batch_size, compiling, precision, prepare_checks
+from notebook_accel.train.models import batch_size, compiling, parallel_wrappers, prepare_checks
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options.enums import (
     DistributedType,
@@ -530,10 +530,7 @@ class Accelerator(RankAware):
             keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
             keep_torch_compile: Whether a compiled model stays compiled.
         """
-        own = self.strategy.unwrap(compiling.inner(model))
-        if not keep_fp32_wrapper:
-            precision.remove(own)
-        return compiling.like(own, model) if keep_torch_compile else own
+        return parallel_wrappers.extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
         """Returns a loader that skips the first batches, to resume in the middle of an epoch."""
@@ -923,7 +920,7 @@ class Accelerator(RankAware):
     def _contents(self) -> Contents:
         return Contents(
             strategy=self.strategy,
-            models=[self.strategy.unwrap(compiling.inner(model)) for model in self._models],
+            models=[parallel_wrappers.unwrap(compiling.inner(model)) for model in self._models],
             optimizers=[optimizer.optimizer for optimizer in self._optimizers],
             schedulers=list(self._schedulers),
             loaders=list(self._dataloaders),

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import step_timing
-from notebook_accel.train.models import compiling, prepare_checks
+from notebook_accel.train.models import compiling, parallel_wrappers, prepare_checks
 from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options.plugins import TorchDynamoPlugin
 from notebook_accel.train.steps.checks import DeviceWatch, FirstBackward
@@ -82,7 +82,7 @@ class Prepared:
         own = compiling.inner(model)
         for prepared in self.models:
             inner = compiling.inner(prepared)
-            if own is inner or own is self._strategy.unwrap(inner):
+            if own is inner or own is parallel_wrappers.unwrap(inner):
                 return prepared
         return None
 

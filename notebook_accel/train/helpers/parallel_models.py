@@ -1,4 +1,4 @@
-"""Looks through the wrappers of a model: DDP, FSDP 1, `DataParallel`, `torch.compile`, PEFT."""
+"""What a model is, and what is in it, whatever wraps it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from notebook_accel.train.models import compiling, parallel_wrappers, precision
+from notebook_accel.train.models import compiling, precision
+from notebook_accel.train.models.parallel_wrappers import extract_model_from_parallel
 from notebook_accel.train.tensors.shards import is_dtensor
-
-
-def extract_model_from_parallel(
-    model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True, recursive: bool = False
-) -> nn.Module:
-    """Returns the user's own model, as `Accelerator.unwrap_model` does, without an `Accelerator`.
-
-    Args:
-        model: A model in any of torch's parallel wrappers, or in none.
-        keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
-        keep_torch_compile: Whether a compiled model stays compiled.
-        recursive: Whether the modules in it are also taken out of such wrappers, in place.
-    """
-    own = parallel_wrappers.unwrap(compiling.inner(model))
-    if recursive:
-        for name, child in own.named_children():
-            setattr(own, name, extract_model_from_parallel(child, keep_fp32_wrapper, keep_torch_compile, True))
-    if not keep_fp32_wrapper:
-        precision.remove(own)
-    return compiling.like(own, model) if keep_torch_compile else own
 
 
 def is_compiled_module(module: nn.Module) -> bool:

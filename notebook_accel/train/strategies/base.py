@@ -74,10 +74,6 @@ class Strategy(ABC):
     def is_prepared(self, model: nn.Module) -> bool:
         """Whether this strategy has wrapped or sharded the model already."""
 
-    def unwrap(self, model: nn.Module) -> nn.Module:
-        """The user's own model."""
-        return parallel_wrappers.unwrap(model)
-
     # A step
 
     @property
@@ -138,7 +134,7 @@ class Strategy(ABC):
 
     def state_dict(self, model: nn.Module) -> StateDict:
         """All weights of a model under the user's parameter names; complete on the main rank, perhaps only there."""
-        return dict(self.unwrap(model).state_dict())
+        return dict(parallel_wrappers.unwrap(model).state_dict())
 
     @property
     def gathers_weights(self) -> bool:
