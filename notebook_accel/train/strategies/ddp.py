@@ -22,6 +22,7 @@ from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
 from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
+from notebook_accel.train.strategies.parameters import take_from_first
 
 _HOOKS: dict[Hook, Callable[..., Any]] = {
     Hook.FP16: default_hooks.fp16_compress_hook,
@@ -106,10 +107,8 @@ def _copy_if_different(model: nn.Module) -> None:
     dist.broadcast(first, 0)
     differs = (first != own).any().int()
     dist.all_reduce(differs, dist.ReduceOp.MAX)
-    for each in tensors if differs else ():
-        sent = each.contiguous()
-        dist.broadcast(sent, 0)
-        each.copy_(sent)
+    if differs:
+        take_from_first(tensors)
 
 
 @contextmanager

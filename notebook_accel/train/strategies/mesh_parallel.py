@@ -86,8 +86,7 @@ class MeshParallel(Strategy):
         if on_meta:
             wrapping.materialise(model, self._parameter_device(), self.plugin.param_init_fn)
             if self.state.num_processes > 1:
-                with torch.no_grad():
-                    equalize_replicas(model)
+                equalize_replicas(model)
         else:
             for module in ignored:
                 module.to(self.state.device)  # fully_shard moves only what it shards
@@ -105,8 +104,7 @@ class MeshParallel(Strategy):
             return
         if self.plugin.cpu_ram_efficient_loading:
             allocate_on_cpu(module)
-        with torch.no_grad():
-            broadcast_initial_state(module)
+        broadcast_initial_state(module)
 
     def _parameter_device(self) -> torch.device:
         return torch.device("cpu") if self.plugin.offload else self.state.device

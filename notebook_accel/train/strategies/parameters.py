@@ -1,32 +1,32 @@
-"""Helpers for strategies that replace parameters: make initial weights equal, and update optimizers."""
+"""What strategies do with parameters: make initial weights equal on all ranks, and update optimizers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.tensors.shards import is_dtensor
 
 
 def broadcast_initial_state(model: nn.Module) -> None:
     """Copies the weights and buffers of rank 0 to all ranks, except those that are split already."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        if not tensor.is_meta and not isinstance(tensor, DTensor):
-            dist.broadcast(tensor.detach(), 0)
+    take_from_first(each for each in _tensors(model) if not each.is_meta and not is_dtensor(each))
 
 
+@torch.no_grad()
 def equalize_replicas(model: nn.Module) -> None:
     """Makes equal what several ranks hold of a model that each of them has initialized itself; all ranks call it."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        if not isinstance(tensor, DTensor):
-            dist.broadcast(tensor.detach(), 0)
+    broadcast_initial_state(model)
+    for tensor in _tensors(model):
+        if not is_dtensor(tensor):
             continue
         mesh, local = tensor.device_mesh, tensor.to_local().detach()
         for dimension, placement in enumerate(tensor.placements):
@@ -34,6 +34,19 @@ def equalize_replicas(model: nn.Module) -> None:
                 sent = local.to(mesh.device_type)  # offloaded ones are on the CPU, where nccl can't send
                 dist.broadcast(sent, group=mesh.get_group(dimension), group_src=0)
                 local.copy_(sent)
+
+
+@torch.no_grad()
+def take_from_first(tensors: Iterable[torch.Tensor]) -> None:
+    """Copies tensors of rank 0 to all ranks, which call it together."""
+    communicator = PartialState().communicator
+    for tensor in tensors:
+        tensor.copy_(communicator.broadcast(tensor.detach(), 0))
+
+
+def _tensors(model: nn.Module) -> Iterator[Any]:
+    yield from model.parameters()
+    yield from model.buffers()
 
 
 def allocate_on_cpu(module: nn.Module) -> None:
@@ -77,5 +90,7 @@ def optimizers_following(optimizers: Sequence[Optimizer], models: Sequence[nn.Mo
 
 def _named(model: nn.Module) -> Mapping[str, nn.Parameter]:
     """The parameters by name; a shared parameter under each of its names."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import _CHECKPOINT_PREFIX
+
     found = model.named_parameters(remove_duplicate=False)
     return {name.replace(_CHECKPOINT_PREFIX, ""): parameter for name, parameter in found}

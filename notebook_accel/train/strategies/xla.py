@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -15,6 +14,7 @@ from notebook_accel.train.ranks import xla_group
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, StateDict, Strategy
+from notebook_accel.train.strategies.parameters import broadcast_initial_state
 
 
 class XlaReplicas(Strategy):
@@ -40,7 +40,7 @@ class XlaReplicas(Strategy):
             if id(model) in self._to_move:
                 xla_group.move(model, optimizers)
             if self.state.use_distributed:
-                _broadcast_initial_state(model)
+                broadcast_initial_state(model)
             self._models.append(model)
         self._to_move.clear()
         for optimizer in optimizers:
@@ -76,13 +76,6 @@ class XlaReplicas(Strategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         found: dict[str, Any] = xla_group.on_host(optimizer.state_dict())
         return found
-
-
-def _broadcast_initial_state(model: nn.Module) -> None:
-    """Copies the weights and buffers of rank 0 to all ranks."""
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.copy_(PartialState().communicator.broadcast(tensor, 0))
 
 
 def _sync_outside_of_loaders() -> None:
