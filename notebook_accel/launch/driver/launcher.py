@@ -152,17 +152,12 @@ def notebook_launcher(
         check_detach(detach, block)
         check_flag("in_process", in_process)
         prepared = prepare(settings, in_process=in_process)
-        engine = prepared.engine
-        if detach and not engine.isolated:
+        if detach and not prepared.engine.isolated:
             raise ConfigurationError(
-                f"detach=True does not work with the {engine.name} engine, whose rank runs in this process and ends "
-                "with it"
+                f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
+                "and ends with it"
             )
-        if engine.isolated and prepared.planned.world_size == 1:
-            prepared = prepared.noting(assigned_globals.notice(function))
-        prepared = prepared.calling(run_facts.call(_name(function), *call[1:]))
-        packed = payload.pack(*call) if engine.isolated else payload.wrap_in_process(*call)
-        prepared = prepared.noting(changed_modules.notice(packed, _name(function)))
+        prepared, packed = prepared.packing(*call)
         mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:
@@ -195,9 +190,20 @@ class Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
         return replace(self, planned=self.planned.noting(line))
 
-    def calling(self, text: str) -> Prepared:
-        """The launch with the text of its call."""
-        return replace(self, planned=replace(self.planned, call=text))
+    def packing(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Prepared, Payload]:
+        """The launch with the text and the notices of its call; and the call, packed for the ranks.
+
+        Raises:
+            PayloadError: As `payload.pack`.
+        """
+        found, name, isolated = self, _name(function), self.engine.isolated
+        if isolated and self.planned.world_size == 1:
+            found = found.noting(assigned_globals.notice(function))
+        found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
+        packed = payload.pack(function, args, kwargs) if isolated else payload.wrap_in_process(function, args, kwargs)
+        return found.noting(changed_modules.notice(packed, name)), packed
 
     def start(self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None) -> Any:
         """Starts the launch.
