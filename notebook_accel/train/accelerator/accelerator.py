@@ -1106,7 +1106,7 @@ def _strategy_settings(state: AcceleratorState, handlers: arguments.Handlers) ->
         mixed_precision=state.mixed_precision,
         ddp=handlers.get(DistributedDataParallelKwargs) or DistributedDataParallelKwargs(),
         fsdp=state.fsdp_plugin,
-        mesh=Mesh.of(state.partial, state.fsdp_plugin, state.torch_tp_plugin, state.parallelism_config),
+        mesh=Mesh.of(state.partial.membership, state.fsdp_plugin, state.torch_tp_plugin, state.parallelism_config),
     )
 
 

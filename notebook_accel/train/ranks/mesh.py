@@ -24,11 +24,12 @@ from notebook_accel.train.options.parallelism import (
     device_mesh,
 )
 from notebook_accel.train.options.plugins import TorchTensorParallelPlugin
+from notebook_accel.train.ranks import process_group
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from notebook_accel.train.ranks.state import PartialState
+    from notebook_accel.train.ranks.process_group import Membership
 
 _SAME_RESULTS = ("tp", "pp")
 """Dimensions of a mesh along which ranks compute one result together, of the same samples."""
@@ -157,7 +158,7 @@ class Mesh:
     @classmethod
     def of(
         cls,
-        state: PartialState,
+        membership: Membership,
         fsdp: FullyShardedDataParallelPlugin | None,
         tensor_parallel: TorchTensorParallelPlugin | None,
         config: ParallelismConfig | None,
@@ -173,25 +174,25 @@ class Mesh:
                     "parallelism_config and torch_tp_plugin were both given: leave the plugin out, and pass its plan "
                     "in ParallelismConfig(tp_size=..., tp_handler=TorchTensorParallelConfig(plan=...))"
                 )
-            config.fit(state.num_processes, has_fsdp_plugin=fsdp is not None)
-        if state.backend == "xla":  # where torch has none of this
+            config.fit(membership.world_size, has_fsdp_plugin=fsdp is not None)
+        if membership.backend == "xla":  # where torch has none of this
             return cls()
         if tensor_parallel is not None:
-            return cls._of_tensor_parallel(state, tensor_parallel, fsdp)
+            return cls._of_tensor_parallel(membership, tensor_parallel, fsdp)
         if config is not None and (config.total_size > 1 or fsdp is None):
-            return cls._of_config(state, config, fsdp)
-        return cls() if fsdp is None else cls._of_fsdp(state, fsdp)
+            return cls._of_config(membership, config, fsdp)
+        return cls() if fsdp is None else cls._of_fsdp(membership, fsdp)
 
     @classmethod
     def _of_config(
-        cls, state: PartialState, config: ParallelismConfig, fsdp: FullyShardedDataParallelPlugin | None
+        cls, membership: Membership, config: ParallelismConfig, fsdp: FullyShardedDataParallelPlugin | None
     ) -> Mesh:
         if fsdp is not None and fsdp.hybrid:
             raise ConfigurationError(
                 "sharding_strategy='HYBRID_SHARD' contradicts parallelism_config, which says over how many ranks to "
                 "shard: leave it out, and set dp_replicate_size and dp_shard_size"
             )
-        found = config.get_device_mesh(state.device.type)
+        found = config.get_device_mesh(membership.device.type)
         is_sharded = found is not None and not {"dp_shard", "cp"}.isdisjoint(found.mesh_dim_names or ())
         return cls(
             device_mesh=found,
@@ -202,21 +203,21 @@ class Mesh:
         )
 
     @classmethod
-    def _of_fsdp(cls, state: PartialState, plugin: FullyShardedDataParallelPlugin) -> Mesh:
-        state.require_group()
-        size, local_size = state.num_processes, state.local_num_processes
+    def _of_fsdp(cls, membership: Membership, plugin: FullyShardedDataParallelPlugin) -> Mesh:
+        process_group.require_group(membership.device)
+        size, local_size = membership.world_size, membership.local_world_size
         sizes = {"replicate": size // local_size, "shard": local_size} if plugin.hybrid else {"shard": size}
         return cls(
-            device_mesh=device_mesh(state.device.type, sizes),
+            device_mesh=device_mesh(membership.device.type, sizes),
             sharded_along=tuple(sizes),
             distributed_type=DistributedType.FSDP,
         )
 
     @classmethod
     def _of_tensor_parallel(
-        cls, state: PartialState, plugin: TorchTensorParallelPlugin, fsdp: FullyShardedDataParallelPlugin | None
+        cls, membership: Membership, plugin: TorchTensorParallelPlugin, fsdp: FullyShardedDataParallelPlugin | None
     ) -> Mesh:
-        size, tp_size, mesh = state.num_processes, plugin.tp_size, plugin.torch_device_mesh
+        size, tp_size, mesh = membership.world_size, plugin.tp_size, plugin.torch_device_mesh
         if not plugin.plan:
             raise ConfigurationError(
                 "tensor parallel needs a plan: TorchTensorParallelPlugin(tp_size=2, plan={'layers.*.up': 'colwise', "
@@ -232,8 +233,8 @@ class Mesh:
                 f"tp_size={tp_size} does not divide the {size} ranks: launch a multiple of it, or change it"
             )
         if mesh is None:
-            state.require_group()
-            mesh = device_mesh(state.device.type, {"dp": size // tp_size, "tp": tp_size})
+            process_group.require_group(membership.device)
+            mesh = device_mesh(membership.device.type, {"dp": size // tp_size, "tp": tp_size})
         elif mesh.mesh_dim_names != ("dp", "tp") or mesh["tp"].size() != tp_size:
             raise ConfigurationError(
                 f"torch_device_mesh must have the dimensions ('dp', 'tp'), the second of size tp_size={tp_size}; "

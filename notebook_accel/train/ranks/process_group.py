@@ -72,9 +72,10 @@ def _on_tpu(environment: Environment, cpu: bool, options: dict[str, Any]) -> Mem
     return Membership(xla_group.device(), "xla", *xla_group.numbers(), environment.debug)
 
 
-def init_group_of_one(device: torch.device) -> None:
-    """Initializes a process group of this rank alone, for APIs that require one (FSDP2, device meshes)."""
-    dist.init_process_group(backend_config(device, None), store=HashStore(), rank=0, world_size=1)
+def require_group(device: torch.device) -> None:
+    """Initializes a process group of this rank alone if there is none, for APIs that require one, such as FSDP2."""
+    if not dist.is_initialized():
+        dist.init_process_group(backend_config(device, None), store=HashStore(), rank=0, world_size=1)
 
 
 _JOINS_PER_GENERATION = 1_000_000
@@ -149,8 +150,8 @@ def rejoin(generation: int) -> torch.device:
     rank_environ = read_environment()
     options = {} if rank_environ.device == "tpu" else {"timeout": _NO_TIMEOUT}
     found = join(rank_environ, cpu=False, options=options)
-    if not dist.is_initialized() and found.backend != "xla":  # it is the only rank
-        init_group_of_one(found.device)
+    if found.backend != "xla":
+        require_group(found.device)
     return found.device
 
 

@@ -34,7 +34,7 @@ class PartialState(RankAware):
         ConfigurationError: There is a state already, with other settings.
     """
 
-    _membership: Membership
+    membership: Membership
     debug: bool
     """Whether ranks compare what they call, and with which tensors, before each collective (`collective_check.py`)."""
 
@@ -42,8 +42,8 @@ class PartialState(RankAware):
         state = PartialState.settled()
         if state is None or state._has_left():
             state = super().__new__(cls)
-            state._membership = process_group.join(environment.read(), cpu, kwargs)
-            state.debug = state._membership.debug
+            state.membership = process_group.join(environment.read(), cpu, kwargs)
+            state.debug = state.membership.debug
             rank_local.space()[_PARTIAL] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
@@ -77,31 +77,31 @@ class PartialState(RankAware):
     @property
     def device(self) -> torch.device:
         """The device of this rank."""
-        return self._membership.device
+        return self.membership.device
 
     default_device = device
 
     @property
     def backend(self) -> str | None:
         """`gloo`, `nccl` or `xla`; `None` for a single rank without a group."""
-        return self._membership.backend
+        return self.membership.backend
 
     @property
     def num_processes(self) -> int:
-        return self._membership.world_size
+        return self.membership.world_size
 
     @property
     def process_index(self) -> int:
-        return self._membership.rank
+        return self.membership.rank
 
     @property
     def local_process_index(self) -> int:
-        return self._membership.local_rank
+        return self.membership.local_rank
 
     @property
     def local_num_processes(self) -> int:
         """The number of ranks on this node."""
-        return self._membership.local_world_size
+        return self.membership.local_world_size
 
     @property
     def distributed_type(self) -> DistributedType:
@@ -131,11 +131,6 @@ class PartialState(RankAware):
         """In debug mode, checks that several ranks are about to make the same call; see `collective_check.compare`."""
         if self.debug:
             collective_check.compare(self.communicator, operation, data, group, sizes)
-
-    def require_group(self) -> None:
-        """Initializes a process group of one rank if there is none, for APIs that require a group."""
-        if not dist.is_initialized():
-            process_group.init_group_of_one(self.device)
 
     def destroy_process_group(self, group: Any = None) -> None:
         """Leaves the process group, if there is one."""
