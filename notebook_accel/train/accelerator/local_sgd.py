@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.data.uneven_inputs import refuse_uneven
 
 if TYPE_CHECKING:
     from notebook_accel.train.accelerator.accelerator import Accelerator
@@ -69,8 +70,14 @@ class LocalSGD:
             self._average()
 
     def step(self) -> None:
-        """Counts a step, and averages the weights if it is the last of a round."""
+        """Counts a step, and averages the weights if it is the last of a round.
+
+        Raises:
+            ConfigurationError: Some ranks may run out of batches before the others.
+        """
         self.num_steps += 1
+        if self.enabled and self.num_steps == 1:
+            refuse_uneven("LocalSGD averages the weights of all ranks", "leave LocalSGD out")
         if self.enabled and self.num_steps % self.local_sgd_steps == 0:
             self._average()
 

@@ -24,7 +24,7 @@ class Resumed:
     """What a loader's next epoch continues: that in which a checkpoint was saved, or nothing."""
 
     start: State | None = None
-    """The random states at its start."""
+    """The random states at its start; `None` for an epoch that begins."""
     is_over: bool = False
     """Whether the checkpoint was saved at its end, so that no batches are left in it."""
     loop: State = field(default_factory=dict)
@@ -44,7 +44,9 @@ class Cursor:
 
     def __init__(self) -> None:
         self.epoch = 0
-        """The number of finished epochs."""
+        """The number of finished epochs, and of those that were left early, since both have used up an order."""
+        self.has_begun = False
+        """Whether an epoch has begun that isn't among them."""
         self.start: State | None = None
         """The random states at the start of an unfinished epoch."""
         self.has_workers = False
@@ -58,19 +60,37 @@ class Cursor:
         self.resumed = Resumed()
         """What the next epoch continues."""
 
-    def next_epoch(self) -> Resumed | None:
-        """Begins an epoch, and returns what it continues; `None` if the epoch was done before the checkpoint."""
+    def set_epoch(self, epoch: int) -> None:
+        """Sets the number of the epoch that begins next."""
+        self.epoch, self.has_begun = epoch, False
+
+    def next_epoch(self, *, can_continue: bool) -> Resumed | None:
+        """Begins an epoch, and returns what it continues; `None` if the epoch was done before the checkpoint.
+
+        Args:
+            can_continue: Whether the loader leaves out what was done in the epoch that a checkpoint was saved in.
+        """
         if self.resumed.passes:
             self.resumed.passes -= 1
             self.passes += 1
             return None
         resumed, self.resumed = self.resumed, Resumed()
         self.done = resumed.skipped
+        if not (can_continue or resumed.skipped):
+            resumed.start = None
+        if resumed.start is None:
+            self._leave()
+        self.has_begun = True
         return resumed
+
+    def _leave(self) -> None:
+        """Counts an epoch that was left early."""
+        self.epoch += self.has_begun
+        self.has_begun = False
 
     def finish(self) -> None:
         """Records the end of an epoch."""
-        self.epoch += 1
+        self.set_epoch(self.epoch + 1)
         self.start = None
 
     def begin_loop(self, *, is_active: bool) -> None:
@@ -79,6 +99,7 @@ class Cursor:
         self.resumed = Resumed(self.resumed.start, self.resumed.is_over)
         if not is_active:  # otherwise, its iteration continues in this epoch
             self.done, self.start = 0, None
+            self._leave()
 
     def state(self, *, is_over: bool, counts: bool) -> State:
         """What a checkpoint saves.
@@ -98,6 +119,7 @@ class Cursor:
     def load(self, state: State) -> None:
         """Restores the position from a checkpoint."""
         self.epoch, self.start, self.has_workers = state["epoch"], None, state["has_workers"]
+        self.has_begun = state["start"] is not None
         self.resumed = Resumed(state["start"], state["is_over"], state.get("loop") or {})
 
 

@@ -62,7 +62,7 @@ class DataLoaderDispatcher(PreparedLoader):
     def __len__(self) -> int:
         per_round = 1 if self.split_batches else self.num_processes
         whole, left = divmod(len(self.base_dataloader), per_round)
-        return max(0, whole + bool(left and not self._drop_last) - self.skipped)
+        return max(0, whole + bool(left and not self.drops_last) - self.skipped)
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         if self._reads:
@@ -99,7 +99,7 @@ class DataLoaderDispatcher(PreparedLoader):
                 batches = itertools.chain([upcoming], batches)
                 # Batches that need not be divided may have any sizes, as the sampler chose them.
                 yield self._divide(taken, first) if self._divides_each else Round(taken)
-            elif len(taken) == per_round or not self._drop_last:
+            elif len(taken) == per_round or not self.drops_last:
                 yield dataclasses.replace(self._last_round(taken, first), is_last=True)
 
     @property

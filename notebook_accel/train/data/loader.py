@@ -102,7 +102,7 @@ class PreparedLoader(DataLoader[Any]):
         return self._iterate(GradientState().batches_by_loader())  # now, not when the first batch is requested
 
     def _iterate(self, enclosing: Mapping[ActiveLoader, int]) -> Generator[Any, None, None]:
-        resumed = self.cursor.next_epoch()
+        resumed = self.cursor.next_epoch(can_continue=self.is_stateful or self.skipped > 0)
         if resumed is None:
             return
         self.end_of_dataloader = False
@@ -184,7 +184,7 @@ class PreparedLoader(DataLoader[Any]):
         """Starts an epoch; returns its first batch and an iterator over the others."""
         share_random_states(self.sharing.peers)
         cursor = self.cursor
-        if not (resumed.start and (self.skipped or self.is_stateful)):
+        if resumed.start is None:
             self._synchronize_order()
             cursor.start = {**order.capture(self.base_dataloader), "has_workers": cursor.has_workers}
             return self._first_batch()
@@ -277,7 +277,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _expected_remainder(self) -> int:
         """The remainder that follows from the lengths; -1 if they are unknown."""
-        if self._drop_last or not getattr(self._shard, "even_batches", True):
+        if self.drops_last or not getattr(self._shard, "even_batches", True):
             return 0
         try:
             return self.total_dataset_length % self.total_batch_size
@@ -285,7 +285,8 @@ class PreparedLoader(DataLoader[Any]):
             return UNKNOWN
 
     @property
-    def _drop_last(self) -> bool:
+    def drops_last(self) -> bool:
+        """Whether an incomplete last batch, or round of batches, is dropped."""
         base = self.base_dataloader
         return bool(base.drop_last or getattr(index_sampler(base), "drop_last", False))
 
@@ -326,16 +327,16 @@ class PreparedLoader(DataLoader[Any]):
 
     @property
     def iteration(self) -> int:
-        """The number of finished epochs."""
+        """The number of epochs before this one: finished, or left early."""
         return self.cursor.epoch
 
     @iteration.setter
     def iteration(self, epoch: int) -> None:
-        self.cursor.epoch = epoch
+        self.cursor.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next epoch, which seedable samplers and `set_epoch` of datasets use."""
-        self.cursor.epoch = epoch
+        self.cursor.set_epoch(epoch)
         self._propagate_epoch()
 
     def _propagate_epoch(self) -> None:

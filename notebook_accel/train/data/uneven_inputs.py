@@ -203,9 +203,9 @@ def check_accumulation(state: GradientState, counted: int) -> None:
         ConfigurationError: The gradients of the ranks would not be averaged at the same batches, or may not be.
     """
     loader = state.active_dataloader
-    if state.num_steps == 1 or loader is None or loader.num_processes == 1 or _is_even(loader):
+    if state.num_steps == 1 or loader is None:
         return
-    fewest = _fewest_batches(loader)
+    fewest = fewest_batches(loader)
     if fewest == UNKNOWN:
         problem = "the number of samples is unknown, and some ranks may have fewer batches than others, which"
     elif fewest is not None and ((counted + fewest) % state.num_steps or not state.sync_with_dataloader):
@@ -219,21 +219,22 @@ def check_accumulation(state: GradientState, counted: int) -> None:
     )
 
 
-def _is_even(loader: Any) -> bool:
-    """Whether the last round is padded or dropped."""
-    base = loader.base_dataloader
-    return bool(_chooser(loader).even_batches or base.drop_last or getattr(index_sampler(base), "drop_last", False))
-
-
 def _chooser(loader: Any) -> Any:
     """What chooses the ranks' shares: the loader itself if rank 0 reads for all."""
     dataset = loader.base_dataloader.dataset
     return dataset if isinstance(dataset, IterableDatasetShard) else shard_of(loader) or loader
 
 
-def _fewest_batches(loader: Any) -> int | None:
-    """The batches of the ranks that have one less than others; `None` if there are none, -1 if that is unknown."""
+def fewest_batches(loader: Any) -> int | None:
+    """The batches of the ranks that have fewer than others; `None` if there are none, -1 if that is unknown."""
     ranks = loader.num_processes
+    if ranks == 1:
+        return None
+    chooser = _chooser(loader)
+    if isinstance(chooser, IterableDatasetShard) and chooser.num_processes == 1:
+        return UNKNOWN  # each rank reads files of its own
+    if chooser.even_batches or loader.drops_last:
+        return None
     try:
         full = loader.total_batch_size
         samples = loader.sample_count
@@ -243,8 +244,25 @@ def _fewest_batches(loader: Any) -> int | None:
     if samples is None:
         return UNKNOWN
     rounds, left = divmod(samples, full)
-    most = ranks - 1 if _chooser(loader) is loader else full - full // ranks  # with more than these, each rank has one
+    most = ranks - 1 if chooser is loader else full - full // ranks  # with more than these, each rank has one
     return int(rounds) if 0 < left <= most else None
+
+
+def refuse_uneven(why: str, instead: str) -> None:
+    """Refuses a call that needs all ranks in a loop in which some may run out of batches before the others.
+
+    Args:
+        why: What needs all ranks, and for what.
+        instead: What to do.
+
+    Raises:
+        ConfigurationError: They may.
+    """
+    if any(fewest_batches(loader) is not None for loader in GradientState().loaders_in_use):
+        raise ConfigurationError(
+            f"{why}, but some may run out of batches before the others in this loop: {instead}, leave out "
+            "even_batches=False, or pass drop_last=True to the DataLoader"
+        )
 
 
 @contextmanager

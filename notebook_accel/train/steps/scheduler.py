@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from notebook_accel.train.data.uneven_inputs import refuse_uneven
+from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
@@ -21,7 +23,8 @@ class AcceleratedScheduler:
 
     The schedule was written for one rank, so the scheduler steps once for each rank that had a batch, unless batches
     are split. It does not step while gradients are being accumulated, or when the optimizer's step was skipped. A call
-    with an argument, such as the metric for a `ReduceLROnPlateau`, is a single step, whatever the number of ranks.
+    with an argument, such as the metric for a `ReduceLROnPlateau`, is a single step, whatever the number of ranks. That
+    metric is averaged over the ranks, all of which make the call.
 
     Args:
         scheduler: The user's scheduler.
@@ -55,21 +58,36 @@ class AcceleratedScheduler:
         ]
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Sets the next learning rate if the optimizers have stepped."""
-        if not self.step_with_optimizer:
-            self.scheduler.step(*args, **kwargs)
-        elif not self.gradient_state.sync_gradients:
-            # A `ReduceLROnPlateau` has no such count.
-            if self.gradient_state.adjust_scheduler and hasattr(self.scheduler, "_step_count"):
-                self.scheduler._step_count += 1
-        elif not any(optimizer.step_was_skipped for optimizer in self._may_skip):
-            self._step(args, kwargs)
+        """Sets the next learning rate if the optimizers have stepped.
 
-    def _step(self, args: Any, kwargs: Any) -> None:
+        Raises:
+            ConfigurationError: The ranks can't agree on a metric, because some may have run out of batches.
+        """
+        if self.step_with_optimizer:
+            if not self.gradient_state.sync_gradients:
+                # A `ReduceLROnPlateau` has no such count.
+                if self.gradient_state.adjust_scheduler and hasattr(self.scheduler, "_step_count"):
+                    self.scheduler._step_count += 1
+                return
+            if any(optimizer.step_was_skipped for optimizer in self._may_skip):
+                return
+        if (args or kwargs) and isinstance(self.scheduler, ReduceLROnPlateau):
+            self._step_with_mean(*args, **kwargs)
         # What is given a metric or an epoch doesn't count batches, so the number of ranks doesn't matter to it.
-        if self._repeats == 1 or args or kwargs:
+        elif self._repeats == 1 or args or kwargs:
             self.scheduler.step(*args, **kwargs)
-            return
+        else:
+            self._step_for_each_rank()
+
+    def _step_with_mean(self, metrics: Any, *args: Any, **kwargs: Any) -> None:
+        """Steps with the mean of the ranks' metrics: with different ones, their learning rates would differ, too."""
+        if PartialState().use_distributed:
+            refuse_uneven("ReduceLROnPlateau.step averages its metric over all ranks", "call it after the loop")
+            found = collectives.gather_object([float(metrics)])
+            metrics = found[0] if len(set(found)) == 1 else sum(found) / len(found)
+        self.scheduler.step(metrics, *args, **kwargs)
+
+    def _step_for_each_rank(self) -> None:
         if not self._warned:
             self._warn_outside_of_loaders()
         for _ in range(self._repeats):

@@ -270,10 +270,17 @@ def test_epochs_are_counted_and_can_be_set() -> None:
     assert read(loader) == second
 
 
-def test_an_epoch_that_was_left_comes_again() -> None:
+def test_an_epoch_that_was_left_counts() -> None:
     loader = prepare_data_loader(numbers(20, shuffle=True), use_seedable_sampler=True)
-    left = next(iter(loader)).tolist()
-    assert read(loader)[0] == left
+    epochs = [read(loader) for _ in range(3)]
+    loader.set_epoch(0)
+    for left in epochs[:2]:
+        assert next(iter(loader)).tolist() == left[0]
+    assert read(loader) == epochs[2]
+    loader.set_epoch(1)
+    next(iter(loader))
+    loader.set_epoch(1)
+    assert read(loader) == epochs[1], "its number was set again"
 
 
 class Listening(RandomSampler):

@@ -99,8 +99,21 @@ def test_a_loop_that_was_left_can_be_resumed_or_begun_anew() -> None:
     assert read(_loaded(state)) == anew, "without skipping, the epoch follows from the current state"
 
 
-def _loaded(state: dict[str, Any]) -> Any:
-    data = loader({}, {})
+def test_an_epoch_that_was_left_counts_after_a_checkpoint_too() -> None:
+    how = {"use_seedable_sampler": True, "data_seed": 5}
+    epochs = [read(each) for each in [loader({}, how)] for _ in range(3)]
+    data = loader({}, how)
+    read(data)
+    next(iter(data))
+    state = through_a_file(data.state_dict())
+    assert read(_loaded(state, how)) == epochs[2]
+    resumed = _loaded(state, how)
+    assert read(skip_first_batches(resumed, 1)) == epochs[1][1:]
+    assert read(resumed) == epochs[2]
+
+
+def _loaded(state: dict[str, Any], how: dict[str, Any] | None = None) -> Any:
+    data = loader({}, how or {})
     random_state = torch.get_rng_state()
     data.load_state_dict(state)
     assert torch.equal(torch.get_rng_state(), random_state)

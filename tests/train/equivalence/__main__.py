@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import io
 import random
 import sys
 import time
 from collections import Counter
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -25,6 +27,13 @@ class Found(Exception):
     """A program that is wrong."""
 
 
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.train.equivalence", description=__doc__)
     parser.add_argument("--programs", type=int, default=100, help="how many")
@@ -32,7 +41,9 @@ def main() -> int:
     parser.add_argument("--library", choices=(OURS, ACCELERATES), default=OURS, help="what trains them")
     parser.add_argument("--strategy", choices=STRATEGIES, help="how ranks share the work; by default in all ways")
     parser.add_argument("--count", action="store_true", help="count what is wrong, instead of ending with the first")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="what all programs have")
     options = parser.parse_args()
+    fixed = {name: _value(text) for name, _, text in (each.partition("=") for each in options.set)}
     import torch
 
     torch.set_num_threads(1)
@@ -55,7 +66,7 @@ def main() -> int:
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
-    @given(programs([options.strategy]) if options.strategy else programs())
+    @given(programs([options.strategy], fixed) if options.strategy else programs(fixed=fixed))
     def run(program: Program) -> None:
         verdict = judge(pool, program, options.library)
         counts[verdict.kind] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.train.equivalence import known
 from tests.train.equivalence.program import (
     CLIPS,
+    FORMS,
     METRICS,
     MODELS,
     OPTIMIZERS,
@@ -22,63 +23,81 @@ from tests.train.equivalence.program import (
 )
 
 
-def programs(strategies: Sequence[str] = (*["ddp"] * 6, *STRATEGIES)) -> st.SearchStrategy[Program]:
-    """Any program with one of these strategies, but those that would only show a fault that is known."""
-    return _programs(strategies).filter(lambda program: not known.is_spared(program))
+def programs(
+    strategies: Sequence[str] = (*["ddp"] * 8, *STRATEGIES), fixed: Mapping[str, Any] | None = None
+) -> st.SearchStrategy[Program]:
+    """Any program with one of these strategies and these fields, but those that would only show a known fault."""
+    return _programs(strategies, fixed or {}).filter(lambda program: not known.is_spared(program))
 
 
 @st.composite
-def _programs(draw: st.DrawFn, strategies: Sequence[str]) -> Program:
-    strategy = draw(st.sampled_from(strategies))
-    ranks = draw(st.sampled_from(STRATEGIES[strategy].ranks))
+def _programs(draw: st.DrawFn, strategies: Sequence[str], fixed: Mapping[str, Any]) -> Program:
+    def choose(name: str, options: Sequence[Any]) -> Any:
+        return fixed[name] if name in fixed else draw(st.sampled_from(options))
+
+    strategy = choose("strategy", strategies)
+    is_plain = strategy == "ddp"
+    ranks = choose("ranks", STRATEGIES[strategy].ranks)
     shares = ranks // STRATEGIES[strategy].sharing
-    data = draw(st.sampled_from(["map", "map", "map", "stream", "sized stream"]))
-    split = draw(st.booleans())
-    size = draw(st.integers(1, 6))
+    data = choose("data", ["map"] * 6 + ["stream", "sized stream", "files"])
+    split = choose("split_batches", [False, True])
+    size = choose("batch_size", range(1, 7))
     if split and draw(st.integers(0, 9)):  # otherwise, it would mostly be refused
         size = shares * (1 + size // 3)
-    chosen: dict[str, Any] = {"order": draw(st.sampled_from(list(ORDERS)))} if data == "map" else {}
-    even = strategy != "ddp" or draw(st.sampled_from([True, True, True, True, False]))
-    drop = draw(st.booleans())
+    what = choose("what", ["", "", "", "stops", "saves", "saves", "turns"])
+    local = choose("local_steps", [0] * 11 + [1, 2, 3]) if is_plain and what != "saves" else 0
+    even = choose("even_batches", [True] * 4 + [False]) if is_plain and not what else True
+    chosen: dict[str, Any] = {"order": choose("order", list(ORDERS))} if data == "map" else {}
+    chosen |= {"files": choose("files", range(1, 9))} if data == "files" else {}
+    drop = choose("drop_last", [False, True])
     if chosen.get("order") == "own batches":
         split = drop = False
-    samples = draw(st.integers(1, 23))
-    epochs = draw(st.integers(1, 3))
-    what = draw(st.sampled_from(["", "", "", "stops", "saves", "saves", "turns"])) if even else ""
+    precision = choose("precision", ["no"] * 7 + ["bf16"])
+    # In bf16, a rounded error may be just above or below what a plateau compares it with.
+    schedulers = [each for each in SCHEDULERS if precision == "no" or each != "plateau"]
+    if "context" in strategy:
+        chosen["model"] = "sequence"
+    elif "tensor" not in strategy:
+        chosen["model"] = choose("model", ["plain", *MODELS])
     if what == "stops":
         chosen["stops"] = (draw(st.integers(0, ranks - 1)), draw(st.integers(1, 8)))
     program = Program(
         ranks=ranks,
         strategy=strategy,
         data=data,
-        samples=samples,
+        samples=choose("samples", range(1, 24)),
         batch_size=size,
+        form=choose("form", ["dict"] * 6 + list(FORMS)),
         drop_last=drop,
-        workers=draw(st.sampled_from([0] * 15 + [1])),
+        workers=choose("workers", [0] * 15 + [1]),
         split_batches=split,
         even_batches=even,
-        dispatch_batches=draw(st.sampled_from([None, False, True])),
-        epochs=epochs,
-        accumulation=draw(st.integers(1, 4)),
-        forces_last=draw(st.sampled_from([True, True, True, False])),
-        syncs_each=draw(st.sampled_from([False, False, False, True])),
-        nested=draw(st.sampled_from([False] * 5 + [True])),
-        local_steps=draw(st.sampled_from([0] * 7 + [1, 2, 3])) if strategy == "ddp" else 0,
-        precision=draw(st.sampled_from(["no"] * 7 + ["bf16"])),
-        model=draw(st.sampled_from(["plain", *MODELS])) if "tensor" not in strategy else "plain",
-        schedules=draw(st.sampled_from(["steps", "steps", "epochs", "alone"])),
-        reduces=draw(st.sampled_from(["", "", "sum", "mean"])),
-        models=draw(st.sampled_from([1, 1, 1, 2])) if even else 1,
-        optimizer=draw(st.sampled_from(list(OPTIMIZERS))),
-        scheduler=draw(st.sampled_from(["", *SCHEDULERS])),
-        clip=draw(st.sampled_from(["", *CLIPS])),
-        metrics=draw(st.sampled_from(list(METRICS))),
-        evaluated=draw(st.sampled_from([0, 0, 1, 5, 8, 11])) if even else 0,
-        evaluates_within=draw(st.sampled_from([False, False, True])),
+        dispatch_batches=choose("dispatch_batches", [None, False, True]),
+        epochs=choose("epochs", [1, 2, 3]),
+        counts=choose("counts", [False, False, True]),
+        seeds=choose("seeds", [False, False, False, True]),
+        accumulation=choose("accumulation", [1, 2, 3, 4]),
+        forces_last=choose("forces_last", [True, True, True, False]),
+        syncs_each=choose("syncs_each", [False, False, False, True]),
+        nested=choose("nested", [False] * 5 + [True]),
+        local_steps=local,
+        precision=precision,
+        schedules=choose("schedules", ["steps", "steps", "epochs", "alone"]),
+        metric=choose("metric", ["mean", "own"]) if even else "own",
+        reduces=choose("reduces", ["", "", "sum", "mean"]),
+        models=choose("models", [1, 1, 1, 2]) if even and not local else 1,
+        optimizer=choose("optimizer", list(OPTIMIZERS)),
+        scheduler=choose("scheduler", ["", *schedulers]),
+        clip=choose("clip", ["", *CLIPS]),
+        metrics=choose("metrics", list(METRICS)),
+        evaluated=choose("evaluated", [0, 0, 1, 5, 8, 11]) if even else 0,
+        evaluates_within=choose("evaluates_within", [False, False, True]) and not local,
         **chosen,
     )
     if what == "turns" and not program.is_ragged:
-        return replace(program, turns=draw(st.integers(1, 9)))
+        program = replace(program, turns=draw(st.integers(1, 9)), pairing=choose("pairing", ["", "zip", "in turn"]))
+        is_open = program.pairing and program.order in ("shuffled", "shuffled by a generator")
+        return replace(program, order="seedable") if is_open else program
     if what == "saves" and not program.is_ragged and (total := rounds(program)):
         return draw(_saving(program, total))
     return program
@@ -89,8 +108,12 @@ def _saving(draw: st.DrawFn, program: Program, total: int) -> Program:
     """The program, which saves after one of so many batches, and continues on other ranks."""
     resuming = draw(st.sampled_from([program.ranks, program.ranks, *STRATEGIES[program.strategy].ranks]))
     number = draw(st.integers(1, total))
-    if not program.split_batches and number * program.ranks % resuming:
+    if program.counts:
+        resuming = program.ranks
+    elif not program.split_batches and number * program.ranks % resuming:
         number = total  # elsewhere, it would not be between two batches of those
     saves = draw(st.integers(0, program.epochs - 1)), number
-    is_stateful = resuming == program.ranks and draw(st.sampled_from([False, False, True]))
+    # At the end of an epoch, a stateful loader continues with no batch, of which a plateau could be told the error.
+    can_be_stateful = resuming == program.ranks and program.scheduler != "plateau"
+    is_stateful = can_be_stateful and draw(st.sampled_from([False, False, True]))
     return replace(program, saves=saves, resuming_ranks=resuming, is_stateful=is_stateful)

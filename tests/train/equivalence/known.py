@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from tests.train.equivalence.program import Program
 
-FAULTS: dict[str, Callable[[Program], bool]] = {
-    "the reference does not know LocalSGD": lambda program: program.local_steps > 0,
-}
+FAULTS: dict[str, Callable[[Program], bool]] = {}
 """By what is wrong, whether a program would show it."""
 
 

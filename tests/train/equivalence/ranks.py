@@ -262,6 +262,8 @@ def _reset() -> None:
 
     from notebook_accel import AcceleratorState, GradientState
 
+    for name in ("NOTEBOOK_ACCEL_CHECKPOINT_DIR", "NOTEBOOK_ACCEL_CHECKPOINT_EVERY"):
+        os.environ.pop(name, None)
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
     if "accelerate" in sys.modules:
