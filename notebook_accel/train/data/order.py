@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler, index_sampler
 from notebook_accel.train.options.enums import RNGType
@@ -15,6 +15,7 @@ from notebook_accel.train.ranks import collectives, random_states
 from notebook_accel.train.ranks.seeds import number_of_first, synchronize_rng_state
 
 State = dict[str, Any]
+_ABSENT = object()
 _END = object()
 _KNOWN = ("builtins", "torch.utils.data.", "torchdata.")
 """The modules of samplers that draw from generators which `generators` finds, if they draw at all."""
@@ -25,21 +26,39 @@ def capture(loader: DataLoader[Any]) -> State:
     sampler = get_sampler(loader)
     return {
         "host": random_states.capture_host(),
-        "generators": [generator.get_state() for generator in generators(loader)],
+        "generators": {name: generator.get_state() for name, generator in _named_generators(loader).items()},
         "others": [random_states.state_of(generator) for generator in _other_generators(loader)],
         "seed": sampler.initial_seed if isinstance(sampler, SeedableRandomSampler) else None,
     }
 
 
 def restore(loader: DataLoader[Any], state: State) -> None:
-    """Restores the random states that determine the order of the next epoch, except the global ones."""
-    for generator, saved in zip(generators(loader), state["generators"], strict=False):
-        generator.set_state(saved)
+    """Restores the random states that determine the order of the next epoch, except the global ones.
+
+    A sampler without a generator gets one where several ranks draw its order, so only one of two numbers of ranks may
+    have it.
+    """
+    sampler, saved = get_sampler(loader), state["generators"]
+    if "sampler" in saved and getattr(sampler, "generator", _ABSENT) is None:
+        sampler.generator = torch.Generator()
+    own = _named_generators(loader)
+    for name in own.keys() & saved.keys():
+        own[name].set_state(saved[name])
+    if "sampler" in own.keys() - saved.keys():
+        _draw_as_global(own["sampler"], sampler, state)
     for other, saved in zip(_other_generators(loader), state["others"], strict=False):
         random_states.set_state_of(other, saved)
-    sampler = get_sampler(loader)
     if isinstance(sampler, SeedableRandomSampler):
         sampler.initial_seed = state["seed"]
+
+
+def _draw_as_global(generator: torch.Generator, sampler: Any, state: State) -> None:
+    """Makes a generator draw an epoch's order as a sampler without one would have drawn it in this state."""
+    generator.set_state(state["host"]["torch_manual_seed"])
+    if not state.get("has_workers"):
+        torch.empty((), dtype=torch.int64).random_(generator=generator)  # the loader's seed for its workers
+    if isinstance(sampler, RandomSampler):  # it seeds a generator for each epoch
+        generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=generator).item()))
 
 
 def synchronize(loader: DataLoader[Any]) -> None:
@@ -99,12 +118,17 @@ def _are_equal(one: State, other: State) -> bool:
 
 def generators(loader: DataLoader[Any]) -> list[torch.Generator]:
     """Torch's generators that determine the order of the samples, other than its global one."""
-    found: list[torch.Generator] = []
+    return list(_named_generators(loader).values())
+
+
+def _named_generators(loader: DataLoader[Any]) -> dict[str, torch.Generator]:
+    """The same, by whose they are."""
+    found: dict[str, torch.Generator] = {}
     dataset = loader.dataset if isinstance(loader.dataset, IterableDataset) else None
-    for owner in (loader, get_sampler(loader), dataset):
+    for name, owner in (("loader", loader), ("sampler", get_sampler(loader)), ("dataset", dataset)):
         generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator) and all(generator is not other for other in found):
-            found.append(generator)
+        if isinstance(generator, torch.Generator) and all(generator is not other for other in found.values()):
+            found[name] = generator
     return found
 
 

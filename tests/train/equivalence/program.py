@@ -301,7 +301,7 @@ def record(index):
 
 
 def unpack(batch):
-    assert batch.text == [str(index) for index in batch.index.tolist()]
+    assert list(batch.text) == [str(index) for index in batch.index.tolist()]
     return batch._asdict()
 """,
         "",
@@ -406,7 +406,7 @@ class ScheduleFree(torch.optim.Optimizer):
                         each.mul_(1 - share).add_(self.state[each]["z"] * share)
 
     @torch.no_grad()
-    def step(self):
+    def step(self, closure=None):
         for group in self.param_groups:
             assert group["train_mode"]
             share = 1 / (group["k"] + 1)
