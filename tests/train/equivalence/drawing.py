@@ -53,8 +53,10 @@ def _programs(draw: st.DrawFn, strategies: Sequence[str], fixed: Mapping[str, An
     if chosen.get("order") == "own batches":
         split = drop = False
     precision = choose("precision", ["no"] * 7 + ["bf16"])
-    # In bf16, a rounded error may be just above or below what a plateau compares it with.
-    schedulers = [each for each in SCHEDULERS if precision == "no" or each != "plateau"]
+    optimizer = choose("optimizer", list(OPTIMIZERS))
+    # In bf16, a rounded error may be just above or below what a plateau compares it with. One cycle needs a momentum.
+    senseless = ["plateau"] * (precision != "no") + ["one cycle"] * (optimizer == "schedule-free")
+    schedulers = [each for each in SCHEDULERS if each not in senseless]
     if "context" in strategy:
         chosen["model"] = "sequence"
     elif "tensor" not in strategy:
@@ -86,7 +88,7 @@ def _programs(draw: st.DrawFn, strategies: Sequence[str], fixed: Mapping[str, An
         metric=choose("metric", ["mean", "own"]) if even else "own",
         reduces=choose("reduces", ["", "", "sum", "mean"]),
         models=choose("models", [1, 1, 1, 2]) if even and not local else 1,
-        optimizer=choose("optimizer", list(OPTIMIZERS)),
+        optimizer=optimizer,
         scheduler=choose("scheduler", ["", *schedulers]),
         clip=choose("clip", ["", *CLIPS]),
         metrics=choose("metrics", list(METRICS)),

@@ -112,7 +112,7 @@ def _load_shards(folder: Path, models: Models, optimizers: Optimizers, options: 
         set_model_state_dict(model, state["model"], options=StateDictOptions(strict=options.strict))
     for index, optimizer in enumerate(optimizers):
         owner = _owner(models, optimizer)
-        state = {"optimizer": get_optimizer_state_dict(owner, optimizer)}
+        state = {"optimizer": _filled_state(owner, optimizer)}
         planner = _OptimizerPlanner()
         _read(state, folder / OPTIMIZER_FOLDER.format(index=index), planner)
         set_optimizer_state_dict(owner, optimizer, state["optimizer"])
@@ -154,10 +154,30 @@ def _optimizer_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     Torch fills an empty state with a step with zero gradients, which would count as the first.
     """
     is_unused = not optimizer.state
-    state = get_optimizer_state_dict(owner, optimizer)
+    state = _filled_state(owner, optimizer)
     if is_unused:
         optimizer.state.clear()
         state["state"] = {}
+    return state
+
+
+def _filled_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
+    """The state of an optimizer, which is filled if it is empty.
+
+    The step with which torch fills it has to leave everything else as it is: schedule-free optimizers also count their
+    steps, and take one only in training mode.
+    """
+    if optimizer.state:
+        return get_optimizer_state_dict(owner, optimizer)
+    before = [dict(group) for group in optimizer.param_groups]
+    if hasattr(optimizer, "train"):
+        optimizer.train()
+    state = get_optimizer_state_dict(owner, optimizer)
+    pairs = list(zip(optimizer.param_groups, before, strict=True))
+    if any(group[name] is not value for group, own in pairs for name, value in own.items()):
+        for group, own in pairs:
+            group.update(own)
+        state = get_optimizer_state_dict(owner, optimizer)
     return state
 
 
