@@ -399,6 +399,30 @@ def test_the_state_of_another_kind_of_optimizer_is_refused(tmp_path: Path) -> No
         accelerator(torch.optim.SGD).load_state(tmp_path)
 
 
+class OwnOptimizer(torch.optim.Optimizer):
+    """One whose defaults are not those that torch adds to its own."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.1, "steps": 0})
+
+    def step(self, closure: Any = None) -> None:
+        self.param_groups[0]["steps"] += 1
+
+
+def test_the_state_of_an_optimizer_of_the_users_own_is_loaded(tmp_path: Path) -> None:
+    def prepared() -> tuple[Accelerator, Any]:
+        accelerator, model = Accelerator(cpu=True), nn.Linear(4, 2)
+        return accelerator, accelerator.prepare(model, OwnOptimizer(model.parameters()))[1]
+
+    accelerator, optimizer = prepared()
+    optimizer.step()
+    accelerator.save_state(tmp_path)
+    accelerator, optimizer = prepared()
+    for _ in range(2):
+        accelerator.load_state(tmp_path)
+        assert optimizer.param_groups[0]["steps"] == 1
+
+
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     Setup(Accelerator(cpu=True), count=1).accelerator.save_state(tmp_path)
     accelerator = Accelerator(cpu=True)

@@ -94,6 +94,30 @@ FOUND = {
         REFUSED,
     ),
     "ranks end an accumulation at the same batch": (Program(**UNEVEN, samples=5, accumulation=2), EQUAL),
+    "some ranks would not take part in the mean of a plateau's errors": (
+        Program(**UNEVEN, samples=3, scheduler="plateau", metric="own"),
+        REFUSED,
+    ),
+    "some ranks would not take part in the average of the weights": (
+        Program(**UNEVEN, samples=3, local_steps=1),
+        REFUSED,
+    ),
+    "ranks tell a plateau different errors": (
+        Program(ranks=2, samples=8, epochs=4, scheduler="plateau", metric="own"),
+        EQUAL,
+    ),
+    "two ranks leave an order to one": (
+        Program(ranks=2, samples=9, batch_size=2, order="shuffled", epochs=2, split_batches=True, saves=(0, 2)),
+        EQUAL,
+    ),
+    "one rank leaves an order to two": (
+        Program(samples=9, order="shuffled", epochs=2, saves=(0, 4), resuming_ranks=2),
+        EQUAL,
+    ),
+    "a schedule-free optimizer continues from shards": (
+        Program(ranks=2, strategy="fsdp", samples=8, optimizer="schedule-free", saves=(0, 2), resuming_ranks=2),
+        EQUAL,
+    ),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
 """Programs that were wrong once, or nearly, and how they end."""
