@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from tests.train.equivalence.program import Program
 
-FAULTS: dict[str, Callable[[Program], bool]] = {}
+FAULTS: dict[str, Callable[[Program], bool]] = {
+    "rank 0 takes a list of records, whose sampler chooses its length, for one record of lists": lambda program: (
+        program.form == "records" and program.is_ragged and program.dispatches
+    ),
+}
 """By what is wrong, whether a program would show it."""
 
 
