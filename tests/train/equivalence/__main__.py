@@ -14,9 +14,6 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from notebook_accel.launch import engines
-from notebook_accel.launch.engines.preloader import TRAINING
-from tests import preloading
 from tests.train.equivalence.drawing import programs
 from tests.train.equivalence.program import ACCELERATES, OURS, STRATEGIES, Program
 from tests.train.equivalence.ranks import Pool
@@ -47,10 +44,6 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
-    engine = engines.get()
-    engine.warm()
-    engine.preload([*TRAINING, "accelerate"])
-    preloading.wait()
     print(f"{options.programs} programs of seed {options.seed}, with {options.library}", flush=True)
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

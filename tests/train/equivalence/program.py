@@ -19,7 +19,7 @@ class Program:
     strategy: str = "ddp"
     """A key of `STRATEGIES`."""
     data: str = "map"
-    """`map`: a dataset with indices; `stream`: an iterable one; `sized stream`: one with a length; `files`: of files."""
+    """`map`: a dataset with indices; `stream`: an iterable one; `sized stream`: with a length; `files`: of files."""
     files: int = 1
     """How many files it then has."""
     form: str = "dict"
@@ -35,7 +35,7 @@ class Program:
     dispatch_batches: bool | None = None
     epochs: int = 1
     counts: bool = False
-    """Whether `Accelerator.epochs` counts them. A training that `saves` ends there, and continues from its last point."""
+    """Whether `Accelerator.epochs` counts them. A training that `saves` ends there, and another one continues it."""
     seeds: bool = False
     """Whether each rank has a seed of its own, from which the first weights follow."""
     accumulation: int = 1
@@ -487,7 +487,9 @@ def _imports(program: Program, library: str) -> list[str]:
     if program.strategy == "tensor":
         lines += ["from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel"]
     lines += ["from torch.utils.data import ("]
-    lines += ["    BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler, default_collate,"]
+    lines += [
+        "    BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler, default_collate,"
+    ]
     lines += [")", ""]
     lines += [f"from {library} import {', '.join(name for name in names if name not in _UTILS)}"]
     others += [name for name in names if name in _UTILS]
@@ -712,7 +714,11 @@ def _scheduled(program: Program) -> str:
     """The step of the schedule."""
     if program.scheduler != "plateau":
         return "scheduler.step()"
-    metric = 'accelerator.reduce(torch.tensor(last, dtype=torch.float64), "mean").item()' if program.metric == "mean" else "last"
+    metric = (
+        'accelerator.reduce(torch.tensor(last, dtype=torch.float64), "mean").item()'
+        if program.metric == "mean"
+        else "last"
+    )
     return f"scheduler.step({metric})"
 
 

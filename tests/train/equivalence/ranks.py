@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel import notebook_launcher
+from notebook_accel.launch import engines
+from notebook_accel.launch.engines.preloader import TRAINING
+from tests import preloading
 
 _KEY = b"programs"
 _MOST_PROGRAMS = 50
@@ -156,10 +159,24 @@ def _received(connection: Connection) -> Outcome:
         return Outcome(error="the rank has died")
 
 
+_IMPORTED = (
+    *TRAINING,
+    "accelerate",
+    "notebook_accel.train.strategies.mesh_parallel",
+    "notebook_accel.train.strategies.tensor_parallel",
+    "torchdata.stateful_dataloader",
+)
+"""What ranks import, which takes them longer than a program."""
+
+
 class Pool:
     """Groups of each size, started when they are needed, and replaced once a script has failed on them."""
 
     def __init__(self) -> None:
+        engine = engines.get()
+        engine.warm()
+        engine.preload(_IMPORTED)
+        preloading.wait()
         self._groups: dict[int, Group] = {}
 
     def run(

@@ -107,7 +107,10 @@ def expected(program: Program, definitions: dict[str, Any], seen: Seen, resumed:
 def _continued(program: Program, seen: Seen, resumed: Seen) -> tuple[Program, Seen, tuple[int, int]]:
     """Where the ranks continue, which only they know; and all that they have read, without what they have repeated."""
     epoch, done = program.epochs - len(resumed[0]), rounds_of(program) - len(resumed[0][0])
-    every = [[*one[:epoch], [*(one[epoch][:done] if done else []), *other[0]], *other[1:]] for one, other in zip(seen, resumed, strict=True)]
+    every = [
+        [*one[:epoch], [*(one[epoch][:done] if done else []), *other[0]], *other[1:]]
+        for one, other in zip(seen, resumed, strict=True)
+    ]
     return program, every, (epoch, done)
 
 
@@ -230,7 +233,11 @@ class _Trainer:
         for number in range(program.models):
             for share in range(shares):
                 replica = self.replicas[share % len(self.replicas)]
-                found = [self._errors(replica.models[number], each.parts[share]) for each in batch.rounds if each.parts[share]]
+                found = [
+                    self._errors(replica.models[number], each.parts[share])
+                    for each in batch.rounds
+                    if each.parts[share]
+                ]
                 if not found:
                     continue
                 loss = sum(errors.mean() for errors in found) / len(found)
@@ -354,7 +361,9 @@ class _Orders:
             order = torch.randperm(program.samples, generator=generator).tolist()
         else:
             order = self._order(
-                epoch, self.redrawn.get(epoch) or [rank[epoch * (2 if program.turns and not program.pairing else 1)] for rank in self.seen]
+                epoch,
+                self.redrawn.get(epoch)
+                or [rank[epoch * (2 if program.turns and not program.pairing else 1)] for rank in self.seen],
             )
         batches = [order[start : start + program.batch_size] for start in range(0, len(order), program.batch_size)]
         return [each for each in batches if len(each) == program.batch_size or not program.drop_last]

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from tests import preloading
 from tests.train.equivalence.drawing import programs
 from tests.train.equivalence.program import OURS, Program
 from tests.train.equivalence.ranks import Pool
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.early
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    preloading.wait()
     with contextlib.closing(Pool()) as started:
         yield started
 

@@ -20,6 +20,8 @@ DIFFERENT, FAILED, HUNG = "different", "failed", "hung"
 GOOD = (EQUAL, REFUSED, WARNED)
 _REFUSALS = {"NotebookAccelError", "NotImplementedError", "ValueError"}
 """What a library raises to say why it does not do something."""
+_BECAUSE = "see the error of rank 0"
+"""How the error of a rank ends that fails because of another's."""
 _OTHERS = ("UserWarning: Detected call of `lr_scheduler.step()`",)
 """How the warnings begin that do not say why numbers differ."""
 
@@ -76,7 +78,7 @@ def judge(pool: Pool, program: Program, library: str = OURS) -> Verdict:
 
 def _failure(failed: list[Outcome], library: str) -> Verdict:
     refused = [each for each in failed if each.raised_by == library and _REFUSALS.intersection(each.error_types)]
-    if others := [each for each in failed if each not in refused]:
+    if others := [each for each in failed if each not in refused and not each.message.endswith(_BECAUSE)]:
         return Verdict(FAILED, others[0].error)
     late = [each for each in refused if each.has_trained]
     return (

@@ -70,7 +70,9 @@ def fill_optimizer(optimizer: Optimizer, state: dict[str, Any], source: Path) ->
     # torch adds a default that only its own optimizers have.
     needed = [optimizer.defaults.keys() & group.keys() for group in optimizer.param_groups]
     optimizer.load_state_dict(state)
-    missing = {name for group, names in zip(optimizer.param_groups, needed, strict=True) for name in names - group.keys()}
+    missing = {
+        name for group, names in zip(optimizer.param_groups, needed, strict=True) for name in names - group.keys()
+    }
     if missing:
         raise CheckpointError(
             f"{source} has the state of another kind of optimizer: it lacks {', '.join(sorted(missing))}, which "
