@@ -35,7 +35,7 @@ class LocalSGD:
         enabled: `False` makes the context do nothing.
 
     Raises:
-        ConfigurationError: `local_sgd_steps` is less than 1, or the model is not prepared.
+        ConfigurationError: `local_sgd_steps` is less than 1, the model is not prepared, or an optimizer schedule-free.
         NotImplementedError: The weights are sharded over the ranks, as with FSDP.
     """
 
@@ -52,6 +52,11 @@ class LocalSGD:
         self._no_sync: AbstractContextManager[Any] | None = None
         if self.enabled and not hasattr(model, "no_sync"):
             _refuse(accelerator, model)
+        if self.enabled and any(hasattr(each.optimizer, "eval") for each in accelerator._optimizers):
+            raise ConfigurationError(
+                "LocalSGD averages weights, but a schedule-free optimizer computes those of the evaluation from states "
+                "that differ between ranks: use another optimizer, or leave LocalSGD out"
+            )
 
     def __enter__(self) -> LocalSGD:
         if self.enabled:

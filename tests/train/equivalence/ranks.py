@@ -278,11 +278,15 @@ def _reset() -> None:
     import torch.distributed as dist
 
     from notebook_accel import AcceleratorState, GradientState
+    from notebook_accel.train.ranks.logging import MultiProcessAdapter
 
     for name in ("NOTEBOOK_ACCEL_CHECKPOINT_DIR", "NOTEBOOK_ACCEL_CHECKPOINT_EVERY"):
         os.environ.pop(name, None)
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
+    for each in [vars(module).get(name) for module in list(sys.modules.values()) for name in ("_log", "_logger")]:
+        if isinstance(each, MultiProcessAdapter):
+            each._warned.clear()  # each program is warned
     if "accelerate" in sys.modules:
         from accelerate import state as theirs
 

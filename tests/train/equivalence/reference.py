@@ -405,12 +405,8 @@ def _ragged(program: Program, shares: int, batches: Batches) -> list[Round]:
     for start in range(0, len(batches), shares):
         taken = batches[start : start + shares]
         kept = sum(map(len, taken))
-        if program.dispatches:  # rank 0 cuts the last round into equal parts
-            if start + shares >= len(batches) and (len(taken) < shares or len(set(map(len, taken))) > 1):
-                rounds.append(_last(program, shares, list(chain(*taken)), taken, list(chain(*batches[:shares])), 0))
-                break
-        elif program.even_batches:
-            taken += islice(cycle(batches[:shares]), shares - len(taken))
+        if program.even_batches:  # rank 0 no longer has the first batches
+            taken += islice(cycle(taken if program.dispatches else batches[:shares]), shares - len(taken))
         rounds.append(Round([*taken, *[[]] * (shares - len(taken))], kept))
     return rounds
 

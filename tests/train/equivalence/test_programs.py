@@ -100,6 +100,10 @@ FOUND = {
         Program(**UNEVEN, samples=3, local_steps=1),
         REFUSED,
     ),
+    "ranks would be evaluated with the averages of different states": (
+        Program(ranks=2, samples=4, local_steps=1, optimizer="schedule-free"),
+        REFUSED,
+    ),
     "ranks tell a plateau different errors": (
         Program(ranks=2, samples=8, epochs=4, scheduler="plateau", metric="own"),
         EQUAL,

@@ -22,7 +22,7 @@ _REFUSALS = {"NotebookAccelError", "NotImplementedError", "ValueError"}
 """What a library raises to say why it does not do something."""
 _BECAUSE = "see the error of rank 0"
 """How the error of a rank ends that fails because of another's."""
-_OTHERS = ("UserWarning: Detected call of `lr_scheduler.step()`",)
+_OTHERS = ("UserWarning: Detected call of `lr_scheduler.step()`", "UserWarning: FSDP2-wrapped module")
 """How the warnings begin that do not say why numbers differ."""
 
 
