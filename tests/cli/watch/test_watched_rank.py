@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.cli.watch import watched_rank, wrapper
+from notebook_accel.cli.watch import watched_job, watched_rank, wrapper
 from notebook_accel.cli.watch.watched_job import WatchedJob
 from notebook_accel.cli.watch.watched_launch import LAUNCHER, WatchedLaunch
 from notebook_accel.cli.watch.watcher import Watcher
