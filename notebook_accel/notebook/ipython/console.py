@@ -101,9 +101,7 @@ class Kernel(IPythonTerminal):
             on_answer(None)
             return lambda: None
         read_line = kernel.getpass if request.hidden else kernel.raw_input
-        thread = PromptThread(read_line, request.prompt, on_answer)
-        thread.start()
-        return thread.withdraw
+        return PendingPrompt(read_line, request.prompt, on_answer).withdraw
 
 
 class RateLimit:
@@ -189,8 +187,8 @@ class CellRouter:
         now.session.send(now.pub_thread, "stream", content=content, parent=cell, ident=now.topic)
 
 
-class PromptThread(threading.Thread):
-    """Prompts the user, and passes on the answer.
+class PendingPrompt:
+    """Prompts the user on a thread, and passes on the answer.
 
     Args:
         read_line: The kernel's `raw_input` or `getpass`, which runs Python code at least every 10 ms.
@@ -199,23 +197,24 @@ class PromptThread(threading.Thread):
     """
 
     def __init__(self, read_line: Callable[[str], str], prompt: str, on_answer: Callable[[str | None], object]) -> None:
-        super().__init__(name="notebook-accel prompt", daemon=True)
-        self._read_line = read_line
-        self._prompt = prompt
-        self._on_answer = on_answer
-        self._context = contextvars.copy_context()  # the prompt appears in the cell that runs now
+        cell = contextvars.copy_context()  # the prompt appears in the cell that runs now
 
-    def run(self) -> None:
-        answer = None
-        try:
-            with contextlib.suppress(EOFError):
-                answer = self._context.run(self._read_line, self._prompt)
-        finally:
-            self._on_answer(answer)
+        def run() -> None:
+            answer = None
+            try:
+                with contextlib.suppress(EOFError):
+                    answer = cell.run(read_line, prompt)
+            finally:
+                on_answer(answer)
+
+        self._thread = threading.Thread(target=run, name="notebook-accel prompt", daemon=True)
+        self._thread.start()
 
     def withdraw(self) -> None:
         """Ends the wait, and returns once it has ended."""
-        while self.is_alive():
+        while self._thread.is_alive():
             # SystemExit is the exception that a thread may end with silently.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(SystemExit))
-            self.join(_RETRY_SECONDS)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(SystemExit)
+            )
+            self._thread.join(_RETRY_SECONDS)
