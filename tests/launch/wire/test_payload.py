@@ -328,6 +328,13 @@ class Squares(Dataset):
     def __getitem__(self, index):
         return Point(index).x ** 2
 
+class Parents(Dataset):
+    def __len__(self):
+        return 1
+    def __getitem__(self, index):
+        with open(f"/proc/{os.getppid()}/maps") as file:
+            return "libtorch" in file.read()
+
 class Broken(Exception):
     pass
 
@@ -363,6 +370,9 @@ def forked():
 def loaded(method):
     return [int(value) for value in DataLoader(Squares(), num_workers=1, multiprocessing_context=method)]
 
+def parent_of_worker_has_torch():
+    return [bool(value) for value in DataLoader(Parents(), num_workers=1, multiprocessing_context="forkserver")]
+
 def source():
     return inspect.getsource(helper)
 
@@ -379,7 +389,8 @@ found["classes"] = [point == sent, type(point) is Point, cls is Point, member is
 found["shape"] = list(shape)
 found["globals"] = [one(globals_are_the_ranks_own), counter]
 found["pickle"] = one(pickles_by_name)
-found["workers"] = [one(forked), one(loaded, "fork"), one(loaded, "spawn")]
+found["workers"] = [one(forked), one(loaded, "fork"), one(loaded, "spawn"), one(loaded, "forkserver")]
+found["parent of a worker"] = one(parent_of_worker_has_torch)
 found["source"] = one(source) == inspect.getsource(helper)
 found["lambda"] = one(lambda: helper() + helper())
 try:
@@ -407,7 +418,8 @@ def found_by_a_script(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
         ("classes", [True] * 5),
         ("shape", [2, 2]),
         ("globals", [[2, 2], 0]),
-        ("workers", [49, [0, 1, 4, 9], [0, 1, 4, 9]]),
+        ("workers", [49, [0, 1, 4, 9], [0, 1, 4, 9], [0, 1, 4, 9]]),
+        ("parent of a worker", [True]),
         ("source", True),
         ("lambda", 3),
         ("raised", [True, "so"]),

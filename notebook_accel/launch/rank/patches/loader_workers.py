@@ -7,7 +7,7 @@ What a cell defined is in no script, so here the process object is pickled by va
 from __future__ import annotations
 
 import pickle
-from multiprocessing import process, reduction, util
+from multiprocessing import forkserver, process, reduction, util
 from typing import Any
 
 from notebook_accel.launch.wire.pickling import dump_worker, load_worker
@@ -24,7 +24,7 @@ class _PickledByValue:
 
 
 def install() -> None:
-    """Makes `spawn` and `forkserver` work for what cells defined, and workers leave no temporary folders behind."""
+    """Makes `spawn` and `forkserver` work for what cells defined, quickly, and workers leave no folders behind."""
     dump = reduction.dump
 
     def dump_by_value(obj: Any, file: Any, protocol: Any = None) -> None:
@@ -44,3 +44,6 @@ def install() -> None:
         original_init(self, *args, **kwargs)
 
     process.BaseProcess.__init__ = init_with_temp_dir  # type: ignore[method-assign]
+
+    # The default on Linux since Python 3.14. Otherwise each worker of each epoch would import torch.
+    forkserver.set_forkserver_preload(["__main__", "torch"])
