@@ -20,18 +20,19 @@ from hypothesis import strategies as st
 
 from notebook_accel.config import file as config_file
 from notebook_accel.errors import ConfigurationError, JobLostError, StreamError
-from notebook_accel.events import Line, Metrics, from_wire
+from notebook_accel.events import Lines, Metrics, from_wire
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal import reading, records
-from notebook_accel.launch.journal.lines import decode
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.state_file import decode
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show.output import LineReader
 from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.launch.wire.stream import Decoder, encode
 from notebook_accel.notebook.views import html_page
 from notebook_accel.train.checkpoints import weights
+from tests.launch.journal.cases import followed, put_state, state_of
 
 fuzzed = settings(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "40")),
@@ -121,9 +122,9 @@ def journal_of(state: Path) -> bytes:
     """A journal, written with the folder as the place of jobs."""
     job = Job("train", 0, 2)
     record = Journal(job).open()
-    job.apply(0, Line("stdout", "hello"))
+    job.apply(0, Lines("stdout", ["hello"]))
     job.apply(0, Metrics({"loss": 1.0}, 1))
-    return record.journal.read_bytes()
+    return state_of(record)
 
 
 @pytest.fixture(scope="module")
@@ -140,17 +141,17 @@ def test_journals(state: Path, data: st.DataObject) -> None:
     if not records.all_records():
         journal_of(state)
     record = records.all_records()[0]
-    whole = record.journal.read_bytes() if not (state / "whole").exists() else (state / "whole").read_bytes()
+    whole = state_of(record) if not (state / "whole").exists() else (state / "whole").read_bytes()
     (state / "whole").write_bytes(whole)
     lines: list[bytes] = []
     for _ in range(data.draw(st.integers(0, 3))):
         rank, header, kind = data.draw(st.none() | st.integers(-1, 3)), data.draw(headers), data.draw(kinds)
         lines.append(json.dumps({"rank": rank, **header, "kind": kind}).encode())
-    record.journal.write_bytes(data.draw(damaged(st.just(whole + b"\n".join([*lines, b""])))))
+    put_state(record, data.draw(damaged(st.just(whole + b"\n".join([*lines, b""])))))
     with bounded():
         jobs()
         with contextlib.suppress(JobLostError):
-            job = reading.replay(record)
+            job = followed(record)
             describe.describe(job)
             html_page.draw(job)
 

@@ -1,4 +1,4 @@
-"""Events: the messages between a rank and its driver, and the entries of a job's journal.
+"""Events: the messages between a rank and its driver, and what is recorded of a job.
 
 Each event is a frozen dataclass. The sockets, the journal, a job's state and the views all use these same objects.
 
@@ -45,7 +45,6 @@ from notebook_accel.events.jobs import (
     CheckpointSaved,
     JobEnded,
     JobStarted,
-    LinesLeftOut,
     Location,
     NodeLeaving,
     Notice,
@@ -67,7 +66,7 @@ from notebook_accel.events.ranks import (
     HotLine,
     InputRequested,
     LargestArrays,
-    Line,
+    Lines,
     LiveArray,
     MemoryPeaks,
     MemorySnapshot,
@@ -78,6 +77,7 @@ from notebook_accel.events.ranks import (
     ProcessUsage,
     Raised,
     RankExited,
+    ResidentHistory,
     Returned,
     Sampled,
     Shown,
@@ -135,8 +135,7 @@ __all__ = [
     "JobEnded",
     "JobStarted",
     "LargestArrays",
-    "Line",
-    "LinesLeftOut",
+    "Lines",
     "LiveArray",
     "Location",
     "MemoryPeaks",
@@ -157,6 +156,7 @@ __all__ = [
     "RankExited",
     "Report",
     "Reports",
+    "ResidentHistory",
     "Returned",
     "Sampled",
     "SamplesRequested",

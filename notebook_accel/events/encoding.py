@@ -1,4 +1,4 @@
-"""Events as JSON objects with binary blobs, the form in which sockets and the journal carry them."""
+"""Events as JSON objects with binary blobs, the form in which sockets and journals carry them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def is_sound(value: Any) -> bool:
     return all(fits(getattr(value, name)) for name, fits in _field_checks(type(value)))  # type: ignore[arg-type]
 
 
-@functools.cache  # a journal has thousands of bars
+@functools.cache  # readers of jobs decode thousands of bars
 def _field_checks(cls: type[Any]) -> Sequence[tuple[str, Callable[[Any], bool]]]:
     """For each field of a dataclass, its name, and whether a value has its type."""
     return [(item.name, _check(str(item.type))) for item in fields(cls)]

@@ -10,7 +10,7 @@ from notebook_accel.events.base import Event, Frame, Phase
 
 @dataclass(frozen=True)
 class JobStarted(Event):
-    """A job begins. The first event of every journal."""
+    """A job begins. The first of its events."""
 
     kind = "job"
     id: str
@@ -159,16 +159,8 @@ class Notice(Event):
 
 
 @dataclass(frozen=True)
-class LinesLeftOut(Event):
-    """The rank wrote more lines than the journal stores; these were dropped before the lines that follow."""
-
-    kind = "left out"
-    count: int
-
-
-@dataclass(frozen=True)
 class JobEnded(Event):
-    """The job ended. The last event of its journal."""
+    """The job ended. The last of its events."""
 
     kind = "end"
     status: str

@@ -72,13 +72,15 @@ class Metrics(Event):
 
 
 @dataclass(frozen=True)
-class Line(Event):
-    """One line that a rank wrote, without its newline."""
+class Lines(Event):
+    """Lines that a rank wrote together, without their newlines."""
 
-    kind = "line"
+    kind = "lines"
     stream: str
     """`stdout` or `stderr`."""
-    text: str
+    texts: Sequence[str]
+    at: float = 0.0
+    """Seconds since the epoch."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,17 @@ class Heartbeat(Event):
     """How many steps the training has done; `None` if it cannot be resumed."""
     at: float = 0.0
     """Seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class ResidentHistory(Event):
+    """The resident memory that heartbeats have reported, thinned."""
+
+    kind = "resident history"
+    moments: Sequence[int]
+    """Milliseconds since the epoch: integers take a quarter of the time to write."""
+    resident: Sequence[int]
+    """Bytes at each of them."""
 
 
 @dataclass(frozen=True)

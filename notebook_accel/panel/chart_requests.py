@@ -112,7 +112,6 @@ class ChartDetails:
         """The last request of each chart that waits for an answer."""
         self._series: dict[tuple[str, str], MetricSeries] = {}
         """By the ID of an earlier job, or an empty string, and the metric."""
-        self._times_cleared = 0
         self._pacer = Pacer(0.0, _READING_SHARE)
         self._lock = threading.Lock()
 
@@ -145,9 +144,6 @@ class ChartDetails:
     def _answer(self, request: Request | EarlierRequest, deadline: float) -> Reply | None:
         if isinstance(request, EarlierRequest):
             return Reply(EarlierReply(id=request.id, jobs=earlier_jobs(self._job)))
-        if self._times_cleared != self._job.report_log.times_cleared:
-            self._times_cleared = self._job.report_log.times_cleared
-            self._series.clear()
         known = self._job.charts.names
         jobs = ["", request.earlier] if request.earlier else [""]
         wanted = [(job, name) for job in jobs for name in request.metrics if name in known]

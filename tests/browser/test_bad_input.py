@@ -46,8 +46,8 @@ notebook_launcher(lambda: report(loss=0.5, step=1), num_processes=1, device="cpu
 sound = records.all_records()[-1]
 copy = records.Record(sound.path.with_name(f"{int(time.time() * 1000):012x}-0badf00dbeef"))
 made = shutil.copytree(sound.path, sound.path.with_name("made"))
-head = sound.journal.read_bytes()
-(made / "journal.jsonl").write_bytes(head.replace(b'{"format":', b'{"format":9', 1))
+for state in made.glob("state-*"):
+    state.write_bytes(state.read_bytes().replace(b'{"format":', b'{"format":9', 1))
 made.rename(copy.path)
 """
 """Records a job, and beside it one as a newer version would."""
@@ -152,7 +152,7 @@ def test_a_job_that_cannot_be_read_says_so_in_the_sidebar_and_in_its_tab(page: P
     expect(tab).to_contain_text("written by another version")
     page.screenshot("another-version")
     page.evaluate("window.jupyterapp.shell.activateById(window.jupyterapp.shell.widgets('main').next().value.id)")
-    page.run("copy.journal.write_bytes(b'\\x00\\xff' * 100)")
+    page.run("for state in copy.path.glob('state-*'): state.write_bytes(b'\\x00\\xff' * 100)")
     page.evaluate("window.jupyterapp.shell.activateById('notebook-accel-job-0badf00dbeef')")
     expect(tab).to_contain_text("no valid first line")
     broken.get_by_role("button", name="Delete").click()

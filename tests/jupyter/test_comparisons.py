@@ -8,6 +8,7 @@ import pytest
 
 from notebook_accel.jupyter.reader.comparisons import MOST, Comparisons
 from tests.jupyter.conftest import RecordedJob, end
+from tests.launch.journal.cases import put_state
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_what_cannot_be_read_says_so_beside_the_others(comparisons: Comparisons)
     job.reach(1, 1.0)
     for each in (job, broken):
         end(each)
-    broken.record.journal.write_bytes(b"{}\n")
+    put_state(broken.record, b"{}\n")
     found = comparisons.compare([broken.job.id, "../../etc", job.job.id], "loss")
     problems = [run["problem"] for run in found["runs"]]
     assert ("no valid first line" in problems[0], "there is no job ../../etc" in problems[1]) == (True, True)

@@ -10,24 +10,23 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.events import AttemptStarted, JobEnded, JobStarted, Line
+from notebook_accel.events import AttemptStarted, JobEnded, JobStarted, Lines
 from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_list import JobList
 from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.lines import decode, encode
+from notebook_accel.launch.journal.state_file import decode, encode
 from notebook_accel.panel.panel_state import StateMaker
 from tests.jupyter.conftest import RecordedJob, end
+from tests.launch.journal.cases import put_state, state_of
 
 WRONG: list[Any] = [None, -1, 2**70, float("nan"), "<b>", [{}]]
 
 
 @pytest.fixture
-def jobs() -> Iterator[JobList]:
-    made = JobList()
-    yield made
-    made.close()
+def jobs() -> JobList:
+    return JobList()
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def damaged() -> Iterator[RecordedJob]:
     """Stands beside a sound one."""
     sound, damaged = RecordedJob("sound"), RecordedJob("damaged", at=1)
     damaged.reach(1, 2.0)
-    damaged.add((0, Line("stdout", "hello")))
+    damaged.add((0, Lines("stdout", ["hello"])))
     for job in (sound, damaged):
         end(job)
     yield damaged
@@ -70,23 +69,23 @@ def with_wrong(value: Any, path: tuple[Any, ...], wrong: Any) -> Any:
 
 def test_a_value_of_a_wrong_type_or_size_hides_no_other_job(damaged: RecordedJob) -> None:
     """Each value in the journal, in turn; the first line of each kind stands for all of them."""
-    lines = [json.loads(line) for line in damaged.record.journal.read_bytes().splitlines()]
+    lines = [json.loads(line) for line in state_of(damaged.record).splitlines()]
     tried = 0
     for index in {line.get("kind"): index for index, line in enumerate(lines)}.values():
         for path in paths_in(lines[index]):
             for wrong in WRONG:
                 changed = [*lines[:index], with_wrong(lines[index], path, wrong), *lines[index + 1 :]]
                 text = "".join(f"{json.dumps(line)}\n" for line in changed)
-                damaged.record.journal.write_text(text)
+                put_state(damaged.record, text.encode())
                 check_both(damaged)
                 tried += 1
     assert tried > 200
 
 
 def test_a_journal_that_was_cut_off_hides_no_other_job(damaged: RecordedJob) -> None:
-    whole = damaged.record.journal.read_bytes()
+    whole = state_of(damaged.record)
     for length in range(0, len(whole), 29):
-        damaged.record.journal.write_bytes(whole[:length])
+        put_state(damaged.record, whole[:length])
         check_both(damaged)
 
 
@@ -97,7 +96,6 @@ def check_both(damaged: RecordedJob) -> None:
         assert (len(found), found["sound()"]["note"]) == (2, "")
     with contextlib.suppress(UnreadableJobError):
         assert json.dumps(panels.update(damaged.job.id, "page", -1, []), allow_nan=False)
-    jobs.close()
     panels.close()
 
 
@@ -113,7 +111,7 @@ def test_an_error_that_no_reader_expects_is_told_in_the_row_of_its_job(
             row = found[damaged.job.id]
             assert "can't be read: its journal is damaged" in row["note"]
             assert "ZeroDivisionError" in row["note"]
-            damaged.record.journal.touch()  # so that it is read again
+            put_state(damaged.record, state_of(damaged.record))  # so that it is read again
     assert capfd.readouterr().err.count("ZeroDivisionError") == 1, "the server's log has it once"
     assert rows(jobs)["damaged()"]["status"] == "done"
 

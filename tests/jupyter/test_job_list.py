@@ -6,31 +6,28 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from notebook_accel.events import CheckpointSaved, Line, Location, Phase, PhaseChanged, Shown, Stalled
+from notebook_accel.events import CheckpointSaved, Lines, Location, Phase, PhaseChanged, Shown, Stalled
 from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import writing
-from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import html_page
 from tests.jupyter.conftest import RecordedJob, end
+from tests.launch.journal.cases import put_state
 
 
 @pytest.fixture
-def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobList]:
+def jobs(monkeypatch: pytest.MonkeyPatch) -> JobList:
     """Reads jobs that run at each call."""
     monkeypatch.setattr(job_list, "SHARE", math.inf)
-    found = JobList()
-    yield found
-    found.close()
+    return JobList()
 
 
 def row_of(jobs: JobList, job: RecordedJob) -> JobRow:
@@ -78,24 +75,11 @@ def test_a_training_can_be_resumed_until_a_later_job_uses_its_checkpoints(jobs: 
 
 def test_output_of_ranks_takes_no_memory() -> None:
     job = RecordedJob()
-    job.add((0, Line("stdout", "line")), (0, Shown(bundle=[b'{"data": {"text/plain": "picture"}, "metadata": {}}'])))
+    job.add((0, Lines("stdout", ["line"])), (0, Shown(bundle=[b'{"data": {"text/plain": "picture"}, "metadata": {}}'])))
     assert job.job.ranks[0].lines
     fold = JobFold(job.record)
     assert fold.update(math.inf)
     assert (list(fold.job.ranks[0].lines), fold.job.status) == ([], Status.RUNNING)
-    fold.close()
-    end(job)
-
-
-def test_a_journal_that_is_compacted_is_read_on(jobs: JobList, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "LONGEST", 3000)
-    job = RecordedJob()
-    job.reach(10, 1.0)
-    assert row_of(jobs, job)["done"] == 100
-    while not job.record.head().generation:
-        job.add((0, Line("stdout", "x" * 100)))
-    job.reach(20, 1.0)
-    assert row_of(jobs, job)["done"] == 200
     end(job)
 
 
@@ -185,34 +169,19 @@ def test_an_end_that_could_not_be_written_is_known_from_the_name_of_a_file(jobs:
     assert row_of(jobs, job)["status"] == "failed"
 
 
-def test_of_a_job_that_has_ended_no_file_is_open(jobs: JobList) -> None:
+def test_a_job_that_was_removed_is_not_listed_and_no_file_of_it_is_open(jobs: JobList) -> None:
     job = RecordedJob()
     jobs.listing()
-    assert holds_open(job.record)
-    end(job)
-    jobs.listing()
-    assert not holds_open(job.record)
-
-
-def test_of_a_job_that_was_removed_no_file_is_open(jobs: JobList) -> None:
-    job = RecordedJob()
-    jobs.listing()
+    assert not any(file.path.startswith(str(job.record.path)) for file in psutil.Process().open_files())
     job.record.remove()
     assert job.job.id not in [row["id"] for row in jobs.listing()["jobs"]]
-    assert not holds_open(job.record)
-
-
-def holds_open(record: Record) -> bool:
-    import psutil
-
-    return any(file.path.startswith(str(record.path)) for file in psutil.Process().open_files())
 
 
 @pytest.mark.parametrize("head", [b"", b"[]\n", b'{"format": 99, "owner": {}}\n', b"\xff\n"])
 def test_a_journal_that_cannot_be_read_has_a_row_that_says_why(jobs: JobList, head: bytes) -> None:
     job = RecordedJob()
     end(job)
-    job.record.journal.write_bytes(head)
+    put_state(job.record, head)
     found = row_of(jobs, job)
     assert found["note"].startswith("This job can't be read: its journal")
     assert (found["live"], found["code"]) == (False, "")
@@ -256,7 +225,7 @@ def test_a_job_that_runs_is_not_deleted(jobs: JobList) -> None:
     job = RecordedJob()
     with pytest.raises(JobRunsError, match="stop it first"):
         jobs.delete(job.job.id)
-    assert job.record.journal.exists()
+    assert job.record.path.exists()
     end(job)
     jobs.delete(job.job.id)
     assert not job.record.path.exists()

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.events import Line
+from notebook_accel.events import Lines
 from notebook_accel.jupyter.reader import panels
 from notebook_accel.jupyter.reader.job_list import UnknownJobError
 from notebook_accel.jupyter.reader.panels import INTERVAL, NO_MORE, BadMessageError, Panels, UnreadableJobError
 from tests.jupyter.conftest import RecordedJob, end
+from tests.launch.journal.cases import put_state, state_of
 from tests.panel.test_panel_state import merged
 
 LOG = {"rank": None, "stream": "", "level": 0, "text": "", "before": None, "after": None}
@@ -75,7 +76,7 @@ def test_a_page_that_has_missed_something_gets_the_whole_state(shown: Panels) ->
 def test_two_pages_see_one_job_each_in_its_own_way(shown: Panels) -> None:
     job = RecordedJob()
     for number in range(200):
-        job.add((0, Line("stdout", f"line {number}")))
+        job.add((0, Lines("stdout", [f"line {number}"])))
     one, other = Page(shown, job), Page(shown, job, "other")
     one.ask()
     other.ask()
@@ -115,7 +116,8 @@ def test_a_click_stops_the_job_once_however_often_it_comes(shown: Panels) -> Non
 
 def test_a_long_journal_is_read_bit_by_bit(shown: Panels, monkeypatch: pytest.MonkeyPatch) -> None:
     job = RecordedJob()
-    job.add(*((0, Line("stdout", str(number))) for number in range(300)))
+    for step in range(100):
+        job.reach(step, 1.0)
     page = Page(shown, job)
     rounds = 0
     while page.ask(seconds=0.0).get("reading"):
@@ -135,12 +137,12 @@ def test_what_cannot_be_shown_says_why(shown: Panels) -> None:
             page.ask(message)
     end(job)
     shown.close()
-    content = job.record.journal.read_bytes()
+    content = state_of(job.record)
     head, rest = content.split(b"\n", 1)
-    job.record.journal.write_bytes(head.replace(b'"format":', b'"format":9', 1) + b"\n" + rest)
+    put_state(job.record, head.replace(b'"format":', b'"format":9', 1) + b"\n" + rest)
     with pytest.raises(UnreadableJobError, match=r"This job can't be read: .*another version"):
         page.ask()
-    job.record.journal.write_bytes(head + b"\n")
+    put_state(job.record, head + b"\n")
     with pytest.raises(UnreadableJobError, match="no valid first line"):
         page.ask()
     job.record.remove()

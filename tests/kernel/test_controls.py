@@ -66,7 +66,7 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
     # Another process reads the same from the journal, and the next launch has the value of the checkpoint.
     notebook.check("from notebook_accel.launch.driver.follower import Follower")
     notebook.check("from notebook_accel.launch.journal import records")
-    assert notebook.value("Follower(records.find(job.id, '')).close().changes == job.changes")
+    assert notebook.value("Follower(records.find(job.id, '')).job.changes == job.changes")
     assert notebook.value(f"{launch})")[0][2] == 0.01
     refused = (
         f"job = notebook_launcher(plain, ({str(tmp_path / 'end')!r},), num_processes=1, name='plain one', block=False)"

@@ -20,7 +20,7 @@ from notebook_accel.events import (
     Frame,
     Heartbeat,
     Hello,
-    Line,
+    Lines,
     Location,
     Metrics,
     Phase,
@@ -204,7 +204,7 @@ def test_the_head_tells_of_the_whole_job() -> None:
 def test_a_rank_tells_all_that_it_unfolds_to() -> None:
     job = a_job(2)
     for number in range(300):
-        job.apply(1, Line("stdout", f"line {number}"))
+        job.apply(1, Lines("stdout", [f"line {number}"]))
     rank = StateMaker(job).whole()["ranks"]["1"]
     assert rank["text"] == "epoch 1/4 › batch 51/2000 › micro 2/7 70.0 it/s"
     assert rank["bars"]["1"]["amount"] == "51/2000"
@@ -233,18 +233,18 @@ def test_a_bar_is_told_as_it_is_each_time() -> None:
 
 def test_a_new_line_does_not_send_the_others_again() -> None:
     job = a_job(1)
-    job.apply(0, Line("stdout", "one"))
+    job.apply(0, Lines("stdout", ["one"]))
     maker = StateMaker(job)
     before = maker.whole()
-    job.apply(0, Line("stdout", "two"))
+    job.apply(0, Lines("stdout", ["two"]))
     assert diff(before, maker.make())["ranks"]["0"]["lines"] == {"1": "two"}
 
 
 def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_cut() -> None:
     job = a_job(1)
     link = "\x1b]8;;https://x.org\x1b\\here\x1b]8;;\x1b\\"
-    job.apply(0, Line("stderr", f"\x1b[1;31mred\x1b[0m {link}\x07 \t|"))
-    job.apply(0, Line("stdout", "x" * 1000))
+    job.apply(0, Lines("stderr", [f"\x1b[1;31mred\x1b[0m {link}\x07 \t|"]))
+    job.apply(0, Lines("stdout", ["x" * 1000]))
     job.apply(0, Failed([Raised("E", "\x1b[31mE\x1b[0m: no\nmore", [])], at=1.0))
     rank = StateMaker(job).whole()["ranks"]["0"]
     assert list(rank["lines"].values()) == ["red here \t|", "x" * 299 + "…"]
@@ -254,7 +254,7 @@ def test_words_for_terminals_are_told_as_words_and_long_ones_say_that_they_are_c
 @pytest.mark.parametrize("text", ["\x1b]", "\x1b[", "\x1b]8;;", "\x1b ", "\x1b"])
 def test_a_flood_of_words_for_terminals_is_told_in_time(text: str) -> None:
     job = a_job(1)
-    job.apply(0, Line("stdout", text * 32_000))
+    job.apply(0, Lines("stdout", [text * 32_000]))
     began = time.process_time()
     StateMaker(job).whole()
     assert time.process_time() - began < 2

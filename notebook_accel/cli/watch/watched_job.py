@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from notebook_accel.events import (
     Exited,
     Hello,
     InputRequested,
-    Line,
+    Lines,
     Notice,
     Phase,
     PhaseChanged,
@@ -97,8 +97,7 @@ class WatchedJob:
             lines = self._launcher[stream].feed(data, now)
             console.current.write(stream, "".join(f"{line}\n" for line in lines))
             return
-        for text in self._output.feed(self._job.ranks[rank].rank, stream, data, now):
-            self._apply(rank, Line(stream, text))
+        self._output.feed(self._job.ranks[rank].rank, stream, data, now)
 
     def prompt(self, rank: int, event: InputRequested, wait: AbstractContextManager[None]) -> str | None:
         """Prompts for a line while nothing is drawn; returns `None` if there is no input.
@@ -182,8 +181,12 @@ class WatchedJob:
             self._job.apply(None, AttemptStarted(attempt))
         elsewhere = self._subject.world_size - self._subject.size
         self._output = Output([state.rank for state in self._job.ranks], self._label, console.current)
+        self._output.on_lines = self._on_lines
         self._rank_requests = RankRequests(self._ranks, self._job)
         self._stalls = StallWatch(self._job, _STALL_AFTER, elsewhere, self._rank_requests.request, time.monotonic())
+
+    def _on_lines(self, rank: int, stream: str, lines: Sequence[str]) -> None:
+        self._stalls.on_event(rank - self._job.launched.first, Lines(stream, lines), time.monotonic())
 
     def _apply(self, rank: int, event: Event) -> None:
         self._stalls.on_event(rank, event, time.monotonic())

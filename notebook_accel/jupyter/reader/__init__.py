@@ -2,7 +2,7 @@
 
 main.py           ─ answers the server's requests; start reading here
 job_list.py       ─ lists the user's jobs, stops one, or deletes one
-job_fold.py       ─ a job on disk, read once and then only what was added
+job_fold.py       ─ a job on disk: its state and its main metric, read on while it runs
 job_row.py        ─ one job as the browser gets it
 comparisons.py    ─ a metric of several jobs, read when somebody looks
 run_metric.py     ─ a metric of one of them; the main metric of a job in the list

@@ -54,14 +54,9 @@ class _Job:
     due: float = 0.0
     """When it is read again if it runs, on the clock of `time.monotonic`."""
     brief: _Known | None = None
-    """Made from the ends of its journal only."""
+    """Made from its beginning and its end only."""
     fold: JobFold | None = None
     """While it is read."""
-
-    def close(self) -> None:
-        if self.fold is not None:
-            self.fold.close()
-            self.fold = None
 
 
 class JobList:
@@ -84,7 +79,7 @@ class JobList:
         problem = _problem()
         found = [] if problem else records.last_records(MOST)
         for gone in self._jobs.keys() - set(found):
-            self._jobs.pop(gone).close()
+            del self._jobs[gone]
         deadline = time.monotonic() + seconds
         rows = [self._row(record, brief, deadline) for record in found]
         return {"jobs": without_superseded(rows), "problem": problem or _unrecorded()}
@@ -111,13 +106,7 @@ class JobList:
         record.remove()
         if os.path.lexists(record.path):
             raise JobNotDeletedError(f"job {job_id} can't be deleted: {record.path} can't be removed; is it read-only?")
-        self._jobs.pop(record, _Job()).close()
-
-    def close(self) -> None:
-        """Closes the journals that are followed."""
-        for each in self._jobs.values():
-            each.close()
-        self._jobs.clear()
+        self._jobs.pop(record, None)
 
     def _row(self, record: Record, brief: bool, deadline: float) -> JobRow:
         entry = self._jobs.setdefault(record, _Job())
@@ -140,13 +129,13 @@ class JobList:
         except Exception as error:  # a damaged journal may hold anything, and must not hide the other jobs
             if entry.full is None:
                 traceback.print_exc()  # in the log of the Jupyter server
-            entry.close()
+            entry.fold = None
             found = unreadable(record, damage(error))
         entry.full = _Known(version, found)
         if found["live"]:
             entry.due = time.monotonic() + (time.thread_time() - began) * self._running() / SHARE
         else:
-            entry.close()
+            entry.fold = None
         return self._as_asked(found, record)
 
     def _running(self) -> int:

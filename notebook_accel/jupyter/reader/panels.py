@@ -112,8 +112,7 @@ class Panels:
     def _close(self, record: Record) -> None:
         for key in [key for key in self._sessions if key[0] == record]:
             del self._sessions[key]
-        if record in self._jobs:
-            self._jobs.pop(record).followed.close()
+        self._jobs.pop(record, None)
 
 
 class _ShownJob:
@@ -122,7 +121,7 @@ class _ShownJob:
     def __init__(self, record: Record) -> None:
         self.followed = FollowedJob(record, show=lambda: None)
         self._record = record
-        self._unread: Iterator[tuple[int | None, Event]] | None = None
+        self._unread: Iterator[tuple[int, Event]] | None = None
         self.last_used = time.monotonic()
 
     def update(self, deadline: float) -> bool:
@@ -141,10 +140,10 @@ class _ShownJob:
         if not self.followed.has_ended and click > max(self.followed.job.stopping, self._record.stop_requests()):
             self._record.request_stop()
 
-    def _events(self) -> Iterator[tuple[int | None, Event]]:
+    def _events(self) -> Iterator[tuple[int, Event]]:
         had_ended = self.followed.has_ended
         yield from self.followed.read()
-        yield from self.followed.end_if_abandoned()
+        yield from self.followed.read_end()
         if self.followed.has_ended and not had_ended:
             self.followed.job.settle()  # so that requests to its ranks are refused
 

@@ -10,9 +10,9 @@ from notebook_accel.events import Reports
 from notebook_accel.events.reports import NO_STEP
 from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing
-from notebook_accel.launch.journal.reading import first_and_last
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
+from notebook_accel.launch.journal.state_file import StoredState
 
 _CLOCK_EVERY = 16
 """Events between two looks at the clock."""
@@ -45,7 +45,7 @@ class RunMetric:
         Raises:
             JobLostError: The journal can't be read.
         """
-        self.start, _ = first_and_last(record)
+        self.start, _ = StoredState.read(record.path).ends()
         self.names: dict[str, None] = {}
         """All metrics, in the order in which they came."""
         self._record = record

@@ -52,7 +52,7 @@ def find(job: str | None = None) -> Job:
     chosen = _choose(job)
     if isinstance(chosen, Job):
         return chosen
-    return _local_jobs.get(chosen.id) or _read(chosen).close()
+    return _local_jobs.get(chosen.id) or _read(chosen).job
 
 
 def _choose(job_id: str | None) -> Job | Record:

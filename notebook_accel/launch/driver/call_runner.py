@@ -25,6 +25,7 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
+    Lines,
     NameRequested,
     Phase,
     PhaseChanged,
@@ -43,7 +44,6 @@ from notebook_accel.events import (
 )
 from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
-from notebook_accel.launch.driver.output_lines import OutputLines
 from notebook_accel.launch.driver.prompts import Prompts
 from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests
 from notebook_accel.launch.driver.stall_watch import StallWatch
@@ -131,7 +131,7 @@ class CallRunner:
         """What other threads and signal handlers have this thread do."""
         self._stop_requests = 0
         """How many requests to stop have been handled."""
-        self._lines = OutputLines(job, output, self._apply)
+        output.on_lines = self._on_lines
         self._stacks_at_timeout: StacksByRank = {}
         self._rank_requests = RankRequests(self._ranks, job)
         self._agreed_steps = AgreedSteps(self._rank_requests.request, job, remote_ranks)
@@ -162,9 +162,9 @@ class CallRunner:
                     self._ranks.loop.run_once(self._time_to_next_timer())
                     self._check_timers()
                     self._refresh()
-            for rank, state in self._member_states():
+            for _, state in self._member_states():
                 if not state.exited:
-                    self._lines.flush(rank)
+                    self._output.end(state.rank, time.monotonic())
             ending = self._ending()
             if ending is Ending.RETURNED and self._policy.ranks_exit:
                 self._ranks.expect_ends()
@@ -218,7 +218,7 @@ class CallRunner:
         if isinstance(event, (Bar, Reports)):
             self._apply(rank, event)
         elif isinstance(event, Written):
-            self._lines.add(rank, event)
+            self._output.feed(self._job.ranks[rank].rank, event.stream, b"".join(event.data), time.monotonic())
         elif isinstance(event, Exited):
             self._on_exit(rank, event)
         elif isinstance(event, DebugReplied):
@@ -232,7 +232,7 @@ class CallRunner:
             self._agreed_steps.on_report(event)
         elif isinstance(event, (Shown, Cleared)):
             self._apply(rank, event)
-            self._lines.display(rank, event)
+            self._output.display(self._job.ranks[rank].rank, event, time.monotonic())
         elif isinstance(event, InputRequested):
             self._on_input_requested(rank, event)
         elif isinstance(event, NameRequested):
@@ -251,9 +251,13 @@ class CallRunner:
                 self._prompts.drop(rank)
                 self._release_ranks()
 
+    def _on_lines(self, rank: int, stream: str, lines: Sequence[str]) -> None:
+        """Takes lines of a global rank."""
+        self._apply(rank - self._job.launched.first, Lines(stream, lines, time.time()))
+
     def _on_exit(self, rank: int, exited: Exited) -> None:
         if rank in self._members:
-            self._lines.flush(rank)
+            self._output.end(self._job.ranks[rank].rank, time.monotonic())
         self._job.apply(rank, exited)
         self._debug_relay.on_exit(rank)
         self._prompts.drop(rank)

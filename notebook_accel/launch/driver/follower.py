@@ -1,4 +1,4 @@
-"""Follows another process's job through its journal: replays the events, and shows output and state until it ends."""
+"""Follows another process's job through its folder, and shows output and state until it ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from itertools import groupby
 
-from notebook_accel.events import Cleared, Event, Line, LinesLeftOut, Notice, Shown
+from notebook_accel.events import Cleared, Event, Lines, Notice, Shown
 from notebook_accel.launch.job import output_log
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import label as rank_label
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
@@ -19,9 +17,9 @@ from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 
 _POLL_INTERVAL = 0.1
-"""Seconds between two reads of the journal."""
+"""Seconds between two looks at the job's folder."""
 _OWNER_CHECK_EVERY = 10
-"""Reads of the journal between two checks that the job's process is alive."""
+"""Looks between two checks that the job's process is alive."""
 _BACKLOG = 1000
 """How many of the lines and displays from before the job was followed are shown, at most."""
 
@@ -30,22 +28,20 @@ class Follower:
     """Follows one job, and shows it in one cell."""
 
     def __init__(self, record: Record) -> None:
-        """Reads the journal so far.
+        """Reads the job so far.
 
         Raises:
-            JobLostError: The journal can't be read.
+            JobLostError: The job can't be read.
         """
         self._followed = FollowedJob(record, lambda: console.current.show(self.job))
         self.job = self._followed.job
-        self._lines: list[tuple[int, Line | Shown | Cleared]] = []
-        """What the ranks have written and displayed, to be shown."""
+        self._output: list[tuple[int, Lines | Shown | Cleared]] = []
+        """What the ranks have written and displayed, to be shown; the ranks are global."""
         self._notices: list[str] = []
         self._take(self._followed.read())
-        self._take(self._followed.end_if_abandoned())
-        earlier = len(self._lines) - _BACKLOG
-        if earlier > 0:
-            del self._lines[:earlier]
-            self._notices.insert(0, f"earlier lines are not shown; {output_log.where_all_are(self.job.id)}")
+        self._take(self._followed.read_end())
+        if self._drop_all_but(_BACKLOG):
+            self._note_left_out(0)
 
     @property
     def has_ended(self) -> bool:
@@ -78,47 +74,52 @@ class Follower:
                 self._take(self._followed.read())
                 rounds += 1
                 if rounds % _OWNER_CHECK_EVERY == 0:
-                    self._take(self._followed.end_if_abandoned())
+                    self._take(self._followed.read_end())
         finally:
             try:
                 self._show(shown, all_of_it=True)
             finally:  # also where the output can no longer be shown, since `result` waits for the end
-                self._followed.close()
                 job.settle()
                 view.finish()
 
-    def close(self) -> Job:
-        """Follows the job no longer; returns it as it is."""
-        self._followed.close()
-        return self.job
-
-    def _take(self, events: Iterable[tuple[int | None, Event]]) -> None:
+    def _take(self, events: Iterable[tuple[int, Event]]) -> None:
         """Keeps what is shown beside the job's state."""
+        before = len(self._output)
         for rank, event in events:
-            if rank is not None and isinstance(event, (Line, Shown, Cleared)):
-                self._lines.append((self.job.ranks[rank].rank, event))  # a later attempt may have fewer
-            elif rank is not None and isinstance(event, LinesLeftOut):
-                text = output_log.left_out(event.count, output_log.where_all_are(self.job.id))
-                self._lines.append((self.job.ranks[rank].rank, Line("stdout", text)))
+            if isinstance(event, (Lines, Shown, Cleared)):
+                self._output.append((rank, event))
             elif isinstance(event, Notice):
                 self._notices.append(event.text)
+        if self._followed.output.has_left_out:
+            self._followed.output.has_left_out = False
+            self._note_left_out(before)
+
+    def _note_left_out(self, index: int) -> None:
+        """Says at a place in the output that lines are missing there."""
+        text = output_log.left_out(None, output_log.where_all_are(self.job.id))
+        self._output.insert(index, (self.job.launched.first, Lines("stdout", [text])))
+
+    def _drop_all_but(self, most: int) -> bool:
+        """Drops the oldest lines and displays beyond a number; returns whether there are any."""
+        left = most
+        for index in range(len(self._output) - 1, -1, -1):
+            rank, event = self._output[index]
+            count = len(event.texts) if isinstance(event, Lines) else 1
+            if count > left:
+                rest = [(rank, Lines(event.stream, event.texts[-left:]))] if isinstance(event, Lines) and left else []
+                self._output[: index + 1] = rest
+                return True
+            left -= count
+        return False
 
     def _show(self, shown: Output, *, all_of_it: bool = False) -> None:
         now = time.monotonic()
         for text in self._notices:
             console.current.notice(text)
-        for (rank, stream), group in groupby(self._lines, _written_together):
-            if stream is not None:
-                shown.add(rank, stream, [event.text for _, event in group if isinstance(event, Line)], now)
+        for rank, event in self._output:
+            if isinstance(event, Lines):
+                shown.add(rank, event.stream, event.texts, now)
             else:
-                for _, event in group:
-                    assert not isinstance(event, Line)
-                    shown.display(rank, event, now)
-        self._notices, self._lines = [], []
+                shown.display(rank, event, now)
+        self._notices, self._output = [], []
         shown.show(now, all_of_it=all_of_it)
-
-
-def _written_together(entry: tuple[int, Line | Shown | Cleared]) -> tuple[int, str | None]:
-    """Equal for successive lines that one rank has written to one stream; the stream is `None` for a display."""
-    rank, event = entry
-    return rank, event.stream if isinstance(event, Line) else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from notebook_accel.events import Bar, Event, Line, Phase, PhaseChanged, Reports, Stalled
+from notebook_accel.events import Bar, Event, Lines, Phase, PhaseChanged, Reports, Stalled
 from notebook_accel.launch.job import collectives, location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.location import StacksByRank
@@ -100,7 +100,7 @@ def _is_progress(event: Event, state: RankState) -> bool:
         return before is None or _reading(before) != _reading(event)  # tqdm also redraws bars that have not moved
     if isinstance(event, PhaseChanged):
         return event.phase is not Phase.WAITING
-    return isinstance(event, (Reports, Line))
+    return isinstance(event, (Reports, Lines))
 
 
 def _reading(bar: Bar) -> tuple[object, ...]:

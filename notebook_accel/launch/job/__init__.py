@@ -7,10 +7,10 @@ job.py            ─ `Job`, the handle that users get: waits, cancels, and show
 controls.py       ─ its methods that change a running training
 requests.py       ─ how these methods reach the code that runs the job, and its ranks
 job_state.py      ─ the fold: an event changes the state
-rank_state.py     ─ the same for one rank; kept_displays.py is a part of it
+rank_state.py     ─ the same for one rank
 report_log.py     ─ every report, for `job.metrics`
 metric_charts.py  ─ a chart of each metric, merged over ranks and thinned; metric_text.py is a chart in words
-output_log.py     ─ every line that the ranks have written
+output_log.py     ─ what the ranks have written and displayed; output_events.py reads it as events again
 collectives.py    ─ where ranks disagree about their last collectives
 rank_error.py     ─ the exception for the failures of ranks
 location.py       ─ where the ranks are, as text, and their stacks

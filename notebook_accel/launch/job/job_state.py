@@ -5,23 +5,27 @@ from __future__ import annotations
 import enum
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from notebook_accel.events import (
     AttemptStarted,
     CheckpointSaved,
+    Cleared,
     Controlled,
     ControlsChanged,
     Event,
     JobEnded,
     JobStarted,
+    Lines,
     Metrics,
+    Notice,
     Phase,
     PhaseChanged,
     Report,
     Reports,
     Seeded,
+    Shown,
     Stalled,
     StopRequested,
     TrainingStarted,
@@ -77,11 +81,7 @@ class JobState:
         self.report_log = ReportLog()
         """Every report, of all attempts."""
         self.output_log = OutputLog()
-        """Every line that the ranks have written, of all attempts."""
-        self._reset(start)
-
-    def _reset(self, start: JobStarted) -> None:
-        """Sets the state after a job's first event."""
+        """What the ranks have written and displayed, in all attempts."""
         self._start = start
         self.id = start.id
         """The ID by which `attach` finds it."""
@@ -122,7 +122,6 @@ class JobState:
         """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
         self.tunables: dict[str, TunableChanged] = {}
         """The values of this attempt that can be changed while it runs, by name."""
-        self.report_log.clear()
         self._start_ranks(start.size)
 
     @property
@@ -173,12 +172,17 @@ class JobState:
             (event,) = Reports.pack([Report(values, event.step, event.at)])
         if rank is not None and isinstance(event, Reports):
             self._apply_reports(rank, event)
+        elif rank is not None and isinstance(event, (Shown, Cleared)):
+            self.output_log.add_display(self._ranks[rank].rank, event)
         elif rank is not None:
             self._ranks[rank].apply(event)
-        elif isinstance(event, JobStarted):
-            self._reset(event)
+            if isinstance(event, Lines):
+                seconds = event.at - self.started if event.at else 0.0
+                self.output_log.add(self._ranks[rank].rank, event.stream, seconds, event.texts)
         elif isinstance(event, AttemptStarted):
             self._begin_attempt(event)
+        elif isinstance(event, Notice):
+            self.output_log.add_notice(event.text)
         elif isinstance(event, TrainingStarted):
             if self.began is None:
                 self.began = event.step
@@ -206,7 +210,10 @@ class JobState:
             listener(rank, event)
 
     def events(self) -> Iterator[tuple[int | None, Event]]:
-        """The shortest sequence of events whose fold equals this state, without the reports, which `report_log` has."""
+        """The shortest sequence of events whose fold equals this state.
+
+        It is without the reports, which `report_log` has, and without what ranks wrote, which `output_log` has.
+        """
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
@@ -226,6 +233,31 @@ class JobState:
         if self.outcome is not None:
             yield None, self.outcome
 
+    def restore(self, events: Sequence[tuple[int | None, Event]], new: Iterable[tuple[int | None, Event]] = ()) -> None:
+        """Takes a state from its `events`; what reports and output have made of the same attempt stays.
+
+        Other threads see either the state before or the new one.
+
+        Args:
+            events: The events, of which the first is `JobStarted`.
+            new: Those that `listen` is for: what has come since the last time.
+        """
+        (_, start), *rest = events
+        assert isinstance(start, JobStarted)
+        made = JobState(start)
+        for rank, event in rest:
+            if rank is None or 0 <= rank < len(made._ranks):
+                made.apply(rank, event)
+        kept = {"_listeners", "report_log", "output_log"}
+        if (made.id, made.attempt, len(made._ranks)) == (self.id, self.attempt, len(self._ranks)):
+            kept |= {"_ranks", "charts"}
+            for state, found in zip(self._ranks, made._ranks, strict=True):
+                state.take(found)
+        vars(self).update((name, value) for name, value in vars(made).items() if name not in kept)
+        for rank, event in new:
+            for listener in self._listeners:
+                listener(rank, event)
+
     def listen(self, listener: Listener) -> None:
         """Calls `listener(rank, event)` for each event from now on, after the event was applied."""
         self._listeners.append(listener)
@@ -234,6 +266,7 @@ class JobState:
         size = event.size or self._start.size
         self.attempt = event.attempt
         if event.attempt:
+            self.output_log.add_attempt(event.attempt)
             self.restarts.append(Restart(event.attempt, size, event.reached))
         else:
             self.restarts.clear()

@@ -1,11 +1,14 @@
-"""Every line that the ranks of a job have written, in the order of arrival.
+"""What the ranks of a job have written and displayed, in the order of arrival, over all attempts.
 
-The lines are bytes, one after the other, over all attempts. A position in the log is a number of bytes from its
-beginning, which stays the same when the oldest lines are removed.
+The entries are bytes, each ending with a newline, one after the other: lines, rich outputs, notices of the driver, and
+the beginnings of attempts. A position in the log is a number of bytes from its beginning, which stays the same when the
+oldest entries are removed. The contents of rich outputs are large, so they are in a second log, to which the entries
+refer.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import threading
@@ -16,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from notebook_accel.errors import ConfigurationError, JobLostError
+from notebook_accel.events import Cleared, Shown
 from notebook_accel.launch.wire.plain_text import plain
 
 MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK = 1000, 2**18
@@ -24,6 +28,8 @@ MOST_IN_MEMORY = 8 * 2**20
 """Bytes that stay in memory if nothing stores them."""
 _STREAMS = {"stdout": b"o", "stderr": b"e"}
 _NAMES = {code: name for name, code in _STREAMS.items()}
+SHOWN, CLEARED, NOTICE, ATTEMPT = b"d", b"c", b"n", b"a"
+"""What an entry is that is not a line."""
 WARNING, ERROR = 1, 2
 """The levels of lines; 0 if a line has none of these."""
 _LEVEL = re.compile(
@@ -36,6 +42,8 @@ _PART = 2**17
 """Bytes that are read at once; more where a line is longer."""
 PART = 2**18
 """Bytes of the log that are turned into text at once."""
+_MOST_TEXT = 500
+"""Characters of the text of a rich output that the log has, in case that its content is no longer there."""
 
 
 class LogStore(Protocol):
@@ -45,7 +53,7 @@ class LogStore(Protocol):
         """The positions of the first byte that is stored and of the end."""
 
     def append(self, position: int, data: bytes) -> None:
-        """Adds lines at a position, which is the end unless lines are missing: all of them, or none.
+        """Adds bytes at a position, which is the end unless some are missing: all of them, or none.
 
         Raises:
             OSError: They can't be written.
@@ -59,8 +67,8 @@ class LogStore(Protocol):
         """
 
 
-class OutputLog:
-    """The log of one job. Any thread may read while another adds and saves."""
+class ByteLog:
+    """Bytes, of which a store has the first and memory the last. Any thread may read while another adds and saves."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,32 +78,19 @@ class OutputLog:
         """What no store has, or what came after it."""
         self._unsaved_size = 0
         self._end = 0
-        self._count = 0
 
-    def add(self, rank: int, stream: str, at: float, texts: Sequence[str]) -> None:
-        """Adds lines that a rank has written.
-
-        Args:
-            rank: The global rank.
-            stream: `stdout` or `stderr`.
-            at: Seconds since the job began.
-            texts: The lines, without their newlines.
-        """
-        if not texts:
-            return
-        data = encode(rank, stream, int(1000 * at), texts)
+    def append(self, data: bytes) -> int:
+        """Adds bytes, unless another process fills the store. Returns their position."""
         with self._lock:
+            position = self._end
+            if self._is_follower:
+                return position
             self._unsaved.append(data)
             self._unsaved_size += len(data)
             self._end += len(data)
-            self._count += len(texts)
             while self._unsaved_size > MOST_IN_MEMORY and len(self._unsaved) > 1:
                 self._unsaved_size -= len(self._unsaved.popleft())
-
-    @property
-    def is_long(self) -> bool:
-        """Whether more lines were added than a notebook is sure to show."""
-        return self._count > MOST_LINES_IN_NOTEBOOK or self._end > MOST_CHARACTERS_IN_NOTEBOOK
+            return position
 
     @property
     def unsaved(self) -> int:
@@ -123,7 +118,13 @@ class OutputLog:
     def extent(self) -> tuple[int, int]:
         """The positions of the first byte that is still there, and of the end."""
         with self._lock:
-            return self._extent()
+            if self._is_follower:
+                return (0, 0) if self._store is None else self._store.extent()
+            begun = self._end - self._unsaved_size
+            if self._store is None:
+                return begun, self._end
+            first, end = self._store.extent()
+            return (first if first < end == begun else begun), self._end
 
     def read(self, start: int, stop: int) -> bytes:
         """The bytes between two positions, as far as they are there.
@@ -139,14 +140,77 @@ class OutputLog:
             held = b"".join(self._unsaved)
             return stored + held[max(0, start - begun) : stop - begun]
 
-    def _extent(self) -> tuple[int, int]:
+
+class OutputLog(ByteLog):
+    """The log of one job. If another process fills it, what is added here is in it already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents = ByteLog()
+        """The contents of rich outputs."""
+        self._lines = self._characters = 0
+        self._named: set[tuple[int, str]] = set()
+        """The ranks and the IDs of rich outputs that can be updated."""
+
+    @property
+    def unsaved(self) -> int:
+        """Bytes that no store has, also of contents."""
+        return super().unsaved + self.contents.unsaved
+
+    def add(self, rank: int, stream: str, at: float, texts: Sequence[str]) -> None:
+        """Adds lines that a rank has written.
+
+        Args:
+            rank: The global rank.
+            stream: `stdout` or `stderr`.
+            at: Seconds since the job began.
+            texts: The lines, without their newlines.
+        """
+        if texts and not self._is_follower:
+            data = _encode(rank, _STREAMS[stream], int(1000 * at), texts)
+            self._lines += len(texts)
+            self._characters += len(data)
+            self.append(data)
+
+    def add_display(self, rank: int, event: Shown | Cleared) -> None:
+        """Adds what a global rank has displayed or cleared."""
         if self._is_follower:
-            return (0, 0) if self._store is None else self._store.extent()
-        begun = self._end - self._unsaved_size
-        if self._store is None:
-            return begun, self._end
-        first, end = self._store.extent()
-        return (first if first < end == begun else begun), self._end
+            return
+        if isinstance(event, Cleared):
+            self.append(_encode(rank, CLEARED, 0, ["wait" if event.wait else ""]))
+            return
+        content = b"".join(map(bytes, event.bundle))
+        name = event.display_id
+        fields = {
+            "at": self.contents.append(content),
+            "size": len(content),
+            "display_id": name,
+            "update": event.update,
+            "alone": event.alone,
+            "is_own": not event.update or (rank, name) in self._named,
+            "text": text_of(content)[:_MOST_TEXT] if content else "",
+        }
+        if name is not None and content and not event.update:
+            self._named.add((rank, name))
+        self.append(_encode(rank, SHOWN, 0, [json.dumps(fields)]))
+
+    def add_notice(self, text: str) -> None:
+        """Adds what the driver tells the user."""
+        self.append(_encode(0, NOTICE, 0, [json.dumps(text)]))
+
+    def add_attempt(self, number: int) -> None:
+        """Records that what comes is of this attempt."""
+        self.append(_encode(0, ATTEMPT, 0, [str(number)]))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether more lines were added than a notebook is sure to show."""
+        return self._lines > MOST_LINES_IN_NOTEBOOK or self._characters > MOST_CHARACTERS_IN_NOTEBOOK
+
+
+def text_of(content: bytes) -> str:
+    """The text of a rich output, from the JSON object in its bundle."""
+    return str(json.loads(content)["data"].get("text/plain", ""))
 
 
 @dataclass(frozen=True)
@@ -173,19 +237,32 @@ class LogLine:
         return ERROR if found["error"] or found["raised"] else WARNING
 
 
-def encode(rank: int, stream: str, at: int, texts: Sequence[str]) -> bytes:
-    """The lines as they are stored, each with its newline."""
-    prefix = b"%d %s %d " % (rank, _STREAMS[stream], max(0, at))
+def _encode(rank: int, code: bytes, at: int, texts: Iterable[str]) -> bytes:
+    """Entries as they are stored, each with its newline."""
+    prefix = b"%d %s %d " % (rank, code, max(0, at))
     return b"".join([prefix + text.encode("utf-8", "replace").replace(b"\n", b" ") + b"\n" for text in texts])
 
 
-def decode(position: int, stored: bytes) -> LogLine | None:
-    """The line that is stored; `None` if it is damaged."""
+def parts_of(stored: bytes) -> tuple[int, bytes, int, str] | None:
+    """The rank, the code, the milliseconds, and the text of an entry; `None` if it is damaged."""
     parts = stored.split(b" ", 3)
-    if len(parts) != 4 or parts[1] not in _NAMES or not parts[0].isdigit() or not parts[2].isdigit():
+    if len(parts) != 4 or not parts[0].isdigit() or not parts[2].isdigit():
         return None
-    text = parts[3].decode("utf-8", "replace")
-    return LogLine(position, int(parts[0]), _NAMES[parts[1]], int(parts[2]), text)
+    return int(parts[0]), parts[1], int(parts[2]), parts[3].decode("utf-8", "replace")
+
+
+def line_stream(code: bytes) -> str | None:
+    """The stream of a line with this code; `None` if the entry isn't a line."""
+    return _NAMES.get(code)
+
+
+def decode(position: int, stored: bytes) -> LogLine | None:
+    """The line that is stored; `None` if the entry isn't a line, or is damaged."""
+    parts = parts_of(stored)
+    if parts is None or parts[1] not in _NAMES:
+        return None
+    rank, code, at, text = parts
+    return LogLine(position, rank, _NAMES[code], at, text)
 
 
 @dataclass(frozen=True)
@@ -315,14 +392,15 @@ def where_all_are(job: str) -> str:
     return f"attach({job!r}).log(last=None) returns all lines"
 
 
-def left_out(count: int, rest: str) -> str:
+def left_out(count: int | None, rest: str) -> str:
     """The line that stands for lines that are missing.
 
     Args:
-        count: How many are missing.
+        count: How many are missing; `None` if that isn't known.
         rest: The end of the sentence, such as that of `where_all_are`.
     """
-    return f"… {count:,} line{'s are' if count > 1 else ' is'} left out here; {rest} …"
+    lines = "earlier lines are" if count is None else f"{count:,} line{'s are' if count > 1 else ' is'}"
+    return f"… {lines} left out here; {rest} …"
 
 
 def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:

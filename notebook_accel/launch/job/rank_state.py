@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from notebook_accel.events import (
     Bar,
-    Cleared,
     Event,
     Exited,
     Failed,
@@ -17,20 +16,18 @@ from notebook_accel.events import (
     Heartbeat,
     Hello,
     LargestArrays,
-    Line,
-    LinesLeftOut,
+    Lines,
     MemoryPeaks,
     NodeLeaving,
     Phase,
     PhaseChanged,
     ProcessUsage,
+    ResidentHistory,
     Returned,
-    Shown,
     Signalled,
     SnapshotSaved,
     StepTimes,
 )
-from notebook_accel.launch.job.kept_displays import KeptDisplays
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -46,19 +43,30 @@ MAX_CLOSED_BARS = 32
 _MOST_POINTS = 32
 """Points, of which half are left when there are as many."""
 _POINTS_SHOWN = 6
+_NOT_AMONG_EVENTS = {"metrics", "lines", "line_characters", "written", "process", "gpu"}
+"""What `RankState.events` leaves out: reports and output are in files of their own, and what is used isn't recorded."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line that a rank wrote, without its newline."""
+
+    stream: str
+    """`stdout` or `stderr`."""
+    text: str
 
 
 @dataclass
 class MemoryHistory:
-    """Resident memory at moments. Adding its points to an empty history makes an equal one."""
+    """Resident memory at moments."""
 
     points: list[tuple[float, int]] = field(default_factory=list)
-    """Seconds since the epoch, and bytes: the most until the next point."""
+    """Seconds since the epoch, to the millisecond, and bytes: the most until the next point."""
 
     def add(self, at: float, resident: int) -> None:
         """Adds a sample; one without a time is left out."""
         if at:
-            self.points.append((at, resident))
+            self.points.append((round(1000 * at) / 1000, resident))
             if len(self.points) == _MOST_POINTS:
                 self.points = _thinned(self.points)
 
@@ -112,8 +120,7 @@ class RankState:
     line_characters: int = 0
     """The characters of `lines` together."""
     written: int = 0
-    """The number of lines it has written; `lines` holds the last of them."""
-    displays: KeptDisplays = field(default_factory=KeptDisplays)
+    """The number of lines of it that this process has received; `lines` holds the last of them."""
     failed: Failed | None = None
     returned: Returned | None = None
     exited: Exited | None = None
@@ -142,14 +149,15 @@ class RankState:
             self.phase, self.detail = event.phase, event.detail
         elif isinstance(event, Bar):
             self._keep_bar(event)
-        elif isinstance(event, Line):
-            self._keep_line(event)
-            self.written += 1
-            self.displays.drop_lines(self.written - len(self.lines))
+        elif isinstance(event, Lines):
+            self._keep_lines(event)
         elif isinstance(event, Heartbeat):
             self.resident, self.device_used, self.device_total = event.resident, event.device_used, event.device_total
             self.step = event.step
             self.history.add(event.at, event.resident)
+        elif isinstance(event, ResidentHistory):
+            moments = (milliseconds / 1000 for milliseconds in event.moments)
+            self.history = MemoryHistory(list(zip(moments, event.resident, strict=False)))
         elif isinstance(event, MemoryPeaks):
             self.peaks = event
         elif isinstance(event, LargestArrays):
@@ -173,11 +181,6 @@ class RankState:
             phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
             self.failed, self.phase, self.detail = event, phase, ""
             self.step = self.step if event.step is None else event.step
-        elif isinstance(event, LinesLeftOut):
-            self.written += event.count
-            self.displays.drop_lines(self.written - len(self.lines))
-        elif isinstance(event, Cleared) or (isinstance(event, Shown) and event.bundle):
-            self.displays.apply(event, self.written)
         elif isinstance(event, Returned):
             self.returned, self.phase, self.detail = event, Phase.DONE, ""
         elif isinstance(event, Exited):
@@ -186,17 +189,18 @@ class RankState:
                 self.phase = Phase.STOPPED if self.stopped and not event.lost else Phase.FAILED
 
     def events(self) -> Iterator[Event]:
-        """The shortest sequence of events whose fold equals this state."""
+        """The shortest sequence of events whose fold equals this state, apart from its reports and output."""
         if self.pid is not None:
             yield Hello(self.pid, self.host)
-        yield from (Heartbeat(resident, at=at) for at, resident in self.history.points)
+        if self.history.points:
+            moments, resident = zip(*self.history.points, strict=True)
+            yield ResidentHistory([round(1000 * at) for at in moments], resident)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
         yield from (event for event in (self.step_times, self.peaks, self.largest) if event is not None)
         if self.snapshot:
             yield SnapshotSaved(self.snapshot)
         yield from self.bars.values()
-        yield from self._output()
         if self.interrupted:
             yield Signalled(signal.SIGINT)
         if self.stopped:
@@ -206,21 +210,15 @@ class RankState:
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
         yield PhaseChanged(self.phase, self.detail)
 
-    def _output(self) -> Iterator[Event]:
-        """The last lines, and the rich outputs in their places among them."""
-        first = self.written - len(self.lines)
-        if first:
-            yield LinesLeftOut(first)
-        displays = deque(self.displays.events())
-        for place, line in enumerate(self.lines, first):
-            while displays and displays[0][0] <= place:
-                yield displays.popleft()[1]
-            yield line
-        yield from (event for _, event in displays)
+    def take(self, other: RankState) -> None:
+        """Takes the state that is folded from the `events` of this rank; what these leave out stays."""
+        vars(self).update((name, value) for name, value in vars(other).items() if name not in _NOT_AMONG_EVENTS)
 
-    def _keep_line(self, line: Line) -> None:
-        self.lines.append(line)
-        self.line_characters += len(line.text)
+    def _keep_lines(self, event: Lines) -> None:
+        self.written += len(event.texts)
+        last = event.texts[-MAX_LINES:]
+        self.lines.extend(Line(event.stream, text) for text in last)
+        self.line_characters += sum(map(len, last))
         while len(self.lines) > MAX_LINES or (self.line_characters > MAX_TEXT and len(self.lines) > 1):
             self.line_characters -= len(self.lines.popleft().text)
 

@@ -42,11 +42,6 @@ class ReportLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.times_cleared = 0
-        """How often the reports so far were replaced by others."""
-        self._clear()
-
-    def _clear(self) -> None:
         self._entries: list[Entry] = []
         """All, or those that came after the ones that only the store has."""
         self._saved = 0
@@ -59,14 +54,6 @@ class ReportLog:
         self._is_follower = False
         self.needs_store = False
         """Whether the store has reports that are no longer in memory."""
-
-    def clear(self) -> None:
-        """Removes all reports from memory: they are read again."""
-        with self._lock:
-            self.times_cleared += 1
-            store, follows = self._store, self._is_follower
-            self._clear()
-            self._store, self._is_follower = store, follows
 
     @property
     def has_unsaved(self) -> bool:

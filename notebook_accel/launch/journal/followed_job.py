@@ -1,4 +1,4 @@
-"""A job that another process runs, or ran: its journal read into a `Job`, on which requests work through its files."""
+"""A job that another process runs, or ran: read from its folder into a `Job`."""
 
 from __future__ import annotations
 
@@ -6,78 +6,128 @@ from collections.abc import Callable, Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Event, JobEnded
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.output_events import OutputTail
 from notebook_accel.launch.job.requests import Runner
 from notebook_accel.launch.journal import results
-from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.log_files import LogFiles
-from notebook_accel.launch.journal.reading import Tail, empty_job
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.report_file import ReportFile
+from notebook_accel.launch.journal.report_file import ReportFile, ReportTail
 from notebook_accel.launch.journal.requests import rank_requester
+from notebook_accel.launch.journal.state_file import StateReader
 from notebook_accel.owner import Owner
 
 
-class FollowedJob:
-    """A job that is as its journal has it, as far as the events of `read` and `end_if_abandoned` were taken."""
+class FollowedState:
+    """The state of a job, without what its ranks have written and reported."""
+
+    def __init__(self, record: Record) -> None:
+        """Finds the job.
+
+        Raises:
+            JobLostError: Its state can't be read.
+        """
+        self.job = Job("", 0, 0)
+        self.record = record
+        self._state = StateReader(record.path)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.job.outcome is not None
+
+    def read_state(self) -> bool:
+        """Takes the state as it is on disk; returns whether the job has ended.
+
+        Raises:
+            JobLostError: It can no longer be read, or doesn't begin with a job.
+        """
+        found = None if self.has_ended else self._state.read()
+        if found is not None:
+            self.job.restore(*found)
+        return self.has_ended
+
+    def end_if_abandoned(self, unrecorded: Callable[[], str]) -> bool:
+        """Ends a job whose process has ended without recording it, with the text of an error.
+
+        Returns:
+            Whether the job has ended.
+        """
+        if self.has_ended:
+            return True
+        if self.record.is_running():
+            return False
+        if not self.read_state():  # the process may have recorded the end just before it exited
+            end = self.record.unwritten_end()
+            self.job.apply(None, end or JobEnded(Status.LOST.value, self.record.last_written(), unrecorded()))
+        return True
+
+
+class FollowedJob(FollowedState):
+    """A job with all that is recorded of it, on which requests work through its files."""
 
     def __init__(self, record: Record, show: Callable[[], object]) -> None:
-        """Opens the journal.
+        """Finds the job.
 
         Args:
             record: The job.
             show: What `Job.show` does.
 
         Raises:
-            JobLostError: The journal can't be read.
+            JobLostError: Its state can't be read.
         """
-        self.job = empty_job()
+        super().__init__(record)
         self.job.report_log.follow(ReportFile(record.reports))
         self.job.output_log.follow(LogFiles(record.path))
-        self._record = record
-        self._tail = Tail(record, decode)
-        self.job.elsewhere = self._tail.head.owner != Owner.this()
+        self.job.output_log.contents.follow(LogFiles(record.path, "displays"))
+        self.job.elsewhere = self._state.head.owner != Owner.this()
         self.job.runner = Runner(
             cancel=record.request_stop,
             show=show,
             request_ranks=rank_requester(self.job, record),
             values=lambda: results.result_of(self.job, record),
         )
+        self.output = OutputTail(self.job)
+        self._reports = ReportTail(record.reports)
 
-    @property
-    def has_ended(self) -> bool:
-        return self.job.outcome is not None
+    def read(self) -> Iterator[tuple[int, Event]]:
+        """Yields what ranks have written, displayed, and reported since the last time, after it was applied to the job.
 
-    def read(self) -> Iterator[tuple[int | None, Event]]:
-        """Yields what was added since the last time; each event is applied to the job first.
+        Ranks are global. What is in the files now is read after the state, in which the attempt that it belongs to has
+        therefore begun; and if the state has the end, so do the files.
 
         Raises:
-            JobLostError: The journal or its reports can no longer be read, or the journal doesn't begin with a job.
+            JobLostError: The job can no longer be read.
         """
+        if self.has_ended:
+            return
+        output_end, reports_end = self.output.end(), self._reports.size()
+        has_ended = self.read_state()
+        yield from self._read_files(output_end, reports_end)
+        if has_ended:
+            yield from self._read_files(self.output.end(), self._reports.size())
+
+    def read_end(self) -> Iterator[tuple[int, Event]]:
+        """Ends a job whose process has ended without recording it; yields as `read` does what was added until then."""
+        if not self.has_ended and self.end_if_abandoned(self._unrecorded):
+            yield from self._read_files(self.output.end(), self._reports.size())
+
+    def _read_files(self, output_end: int, reports_end: int) -> Iterator[tuple[int, Event]]:
+        job, first = self.job, self.job.launched.first
         try:
-            for rank, event in self._tail.read():
-                self.job.apply(rank, event)
-                yield rank, event
+            yield from self.output.read(output_end)
+            if reports_end:
+                for index, reports in self._reports.read(reports_end):
+                    if index < job.first_size:
+                        job.apply(index, reports)
+                        yield first + index, reports
         except (OSError, StreamError) as error:
             raise JobLostError(f"the job's reports can't be read: {error}") from error
-        if not self.job.ranks:
-            raise JobLostError("its journal has no valid first line")
 
-    def end_if_abandoned(self) -> Iterator[tuple[int | None, Event]]:
-        """Ends a job whose process has ended without recording it; yields as `read` does what was added until then."""
-        if self.has_ended or self._record.is_running():
-            return
-        yield from self.read()  # the process may have recorded the end just before it exited
-        if not self.has_ended:
-            self.job.apply(None, self._record.unwritten_end() or self._unrecorded_end())
-
-    def close(self) -> None:
-        self._tail.close()
-
-    def _unrecorded_end(self) -> JobEnded:
+    def _unrecorded(self) -> str:
         text = f"{self.job.title} ended because " + (
-            "the process that ran it was killed" if self._tail.head.detached else "its kernel was restarted or died"
+            "the process that ran it was killed" if self._state.head.detached else "its kernel was restarted or died"
         )
-        if self._record.saved_launch.exists():
-            text += f". To continue it from its checkpoints, run %accelerate resume {self._record.id}"
-        return JobEnded(Status.LOST.value, self._record.last_written(), text)
+        if self.record.saved_launch.exists():
+            text += f". To continue it from its checkpoints, run %accelerate resume {self.record.id}"
+        return text

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 
-from notebook_accel.errors import JobLostError
-from notebook_accel.events import AttemptStarted, Exited, Failed, Hello, JobStarted, Phase, PhaseChanged, Returned
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import date, duration, title
-from notebook_accel.launch.journal import reading
-from notebook_accel.launch.journal.lines import decode
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.rank_spans import counted
-
-_PAUSED = f'"{Phase.PAUSED.value}"'.encode()
-_OF_PHASES = (JobStarted, AttemptStarted, Hello, PhaseChanged, Failed, Returned, Exited)
-"""The events that the phases of ranks follow from."""
-_HAS_PHASE = re.compile(rb'\{(?:"rank":\d+,)?"kind":"(?:%s)"' % b"|".join(each.kind.encode() for each in _OF_PHASES))
-"""The beginning of a line of the journal with such an event."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,8 @@ def summarize(record: Record) -> JobSummary:
         JobLostError: Its journal can't be read.
     """
     running = record.is_running()
-    start, end = reading.first_and_last(record)
+    stored = StoredState.read(record.path)
+    start, end = stored.ends()
     end = end or record.unwritten_end()
     status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
     ended = end.at if end else time.time() if running else record.last_written()
@@ -75,25 +66,7 @@ def summarize(record: Record) -> JobSummary:
         start.at,
         ended - start.at,
         start.size,
-        record.head().detached,
+        stored.head.detached,
         start.title,
-        is_paused=status is Status.RUNNING and _is_paused(record),
+        is_paused=status is Status.RUNNING and stored.is_paused,
     )
-
-
-def _is_paused(record: Record) -> bool:
-    """Folds the events that the ranks' phases follow from, and those only if a rank was paused at some time.
-
-    Raises:
-        JobLostError: The journal can't be read.
-    """
-    try:
-        journal = record.journal.read_bytes()
-    except OSError as error:
-        raise JobLostError(f"its journal can't be read: {error}") from error
-    job = reading.empty_job()
-    for line in journal.splitlines() if _PAUSED in journal else ():
-        found = decode(line) if _HAS_PHASE.match(line) else None
-        if found is not None and (found[0] is None or 0 <= found[0] < len(job.ranks)):
-            job.apply(*found)
-    return job.is_paused

@@ -1,11 +1,10 @@
-"""The files of a job's log, beside its journal. When they become too large, the oldest are removed."""
+"""The files of a job's log, and of the contents of its rich outputs. When they become too large, the oldest go."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from notebook_accel.launch.journal.records import write_all
 
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""
+CONTENTS_LIMIT = 16 * 2**20
+"""The same for the contents of rich outputs."""
 FILE_SIZE = 8 * 2**20
-"""Bytes from which on a file is not added to."""
-_NAME = re.compile(r"log-(\d{15})")
-_SETTLED = 2_500_000_000
-"""Nanoseconds after which a change of a folder has another time of change, on any file system."""
+"""Bytes from which on a file is not added to; less where the limit is low."""
 
 
 @dataclass(frozen=True)
@@ -33,26 +31,36 @@ class _File:
 
 
 class LogFiles:
-    """The files of one job's log, named after the positions that they begin at; see `OutputLog`.
+    """The files of one job's log, named after the positions that they begin at; see `ByteLog`.
 
-    The folder is listed again only after files were added to it or removed: otherwise only the last file grows.
+    Args:
+        folder: The job's folder.
+        name: The beginning of their names.
+        limit: The most bytes of all of them; by default, `LIMIT`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "log", limit: int | None = None) -> None:
         self._folder = folder
-        self._known: list[_File] = []
-        self._listed: tuple[int, int] | None = None
-        """Identifies the state of the folder in which these are its files; `None` if it may have changed since."""
+        self._name = re.compile(rf"{name}-(\d{{15}})")
+        self._prefix = f"{folder}/{name}-"
+        self._given_limit = limit
+        self._own: list[_File] = []
+        """Those that this process has written, which needs no look at the folder to write on."""
+
+    @property
+    def _limit(self) -> int:
+        return LIMIT if self._given_limit is None else self._given_limit
 
     def extent(self) -> tuple[int, int]:
         files = self._files()
         return (files[0].start, files[-1].end) if files else (0, 0)
 
     def append(self, position: int, data: bytes) -> None:
-        files = self._files()
+        files = self._own or self._files()
         last = files[-1] if files else None
-        if last is None or last.end != position or last.size >= FILE_SIZE:
-            last = _File(f"{self._folder}/log-{position:015d}", position, 0)
+        if last is None or last.end != position or last.size >= min(FILE_SIZE, self._limit // 4):
+            last = _File(f"{self._prefix}{position:015d}", position, 0)
+            files.append(last)
         fd = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             write_all(fd, data)
@@ -61,7 +69,8 @@ class LogFiles:
             raise
         finally:
             os.close(fd)
-        self._remove_oldest(files, len(data))
+        files[-1] = replace(last, size=last.size + len(data))
+        self._own = self._without_oldest(files)
 
     def read(self, start: int, stop: int) -> bytes:
         parts = []
@@ -74,35 +83,21 @@ class LogFiles:
             raise FileNotFoundError(f"the log is no longer in {self._folder}")
         return b"".join(parts)
 
-    def _remove_oldest(self, files: list[_File], added: int) -> None:
-        total = added + sum(file.size for file in files)
-        for file in files[:-1]:
-            if total <= LIMIT:
-                return
+    def _without_oldest(self, files: list[_File]) -> list[_File]:
+        total = sum(file.size for file in files)
+        while total > self._limit and len(files) > 1:
+            oldest = files.pop(0)
             with contextlib.suppress(OSError):
-                os.unlink(file.path)
-            total -= file.size
+                os.unlink(oldest.path)
+            total -= oldest.size
+        return files
 
     def _files(self) -> list[_File]:
         """The files without a gap between them, up to the last; what is before a gap is not read."""
-        try:
-            folder = os.stat(self._folder)
-            state = folder.st_ino, folder.st_mtime_ns
-            if state != self._listed:
-                self._listed = state if time.time_ns() - folder.st_mtime_ns > _SETTLED else None
-                self._known = self._list()
-            elif self._known:
-                last = self._known[-1]
-                self._known = [*self._known[:-1], replace(last, size=os.stat(last.path, follow_symlinks=False).st_size)]
-        except OSError:
-            self._listed, self._known = None, []
-        return self._known
-
-    def _list(self) -> list[_File]:
         found = []
-        with os.scandir(self._folder) as entries:
+        with contextlib.suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
-                match = _NAME.fullmatch(entry.name)
+                match = self._name.fullmatch(entry.name)
                 if match is not None and entry.is_file(follow_symlinks=False):
                     found.append(_File(entry.path, int(match[1]), entry.stat(follow_symlinks=False).st_size))
         found.sort(key=lambda file: file.start)

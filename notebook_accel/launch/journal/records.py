@@ -16,7 +16,8 @@ from notebook_accel.config.file import user_folder
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal.lines import Head
+from notebook_accel.launch.journal import state_file
+from notebook_accel.launch.journal.state_file import Head, StoredState
 from notebook_accel.owner import Owner
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
@@ -25,8 +26,8 @@ KEEPALIVE_INTERVAL = 20.0
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
-_JOURNAL = "journal.jsonl"
 _UNWRITTEN = "ended-"
+_REQUEST = "request-"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}")
 _OTHERS = 0o077
 _in_use: set[Path] = set()
@@ -52,10 +53,6 @@ class Record:
         return self.path.name.rpartition("-")[2]
 
     @property
-    def journal(self) -> Path:
-        return self.path / _JOURNAL
-
-    @property
     def reports(self) -> Path:
         """Every report of its ranks."""
         return self.path / "reports"
@@ -72,76 +69,60 @@ class Record:
 
     @property
     def running(self) -> Path:
-        """A file that exists while the job runs; its length is the number of stop requests."""
+        """A file that exists while the job runs; it names its process in a form that every version can read."""
         return self.path / "running"
-
-    @property
-    def owner(self) -> Path:
-        """A file that names the process that runs the job, in a form that every version of this package can read."""
-        return self.path / "owner"
-
-    @property
-    def rank_requests(self) -> Path:
-        """A file with a line for each request to ranks; the line's end, as a position in the file, is its number."""
-        return self.path / "requests"
 
     def memory_snapshot(self, rank: int) -> Path:
         """The snapshot of the memory of a rank's devices, which had run out."""
         return self.path / f"memory-rank{rank}.pickle"
 
-    def replies(self, number: int) -> Path:
-        """The replies to a request to ranks."""
-        return self.path / f"replies-{number}"
+    def reply(self, request: str) -> Path:
+        """The reply to a request."""
+        return self.path / request.replace(_REQUEST, "reply-")
 
     def head(self) -> Head:
-        """The first line of the journal.
+        """The head of its state.
 
         Raises:
             JobLostError: There is none that this version can read.
         """
-        try:
-            with open(self.journal, "rb") as file:
-                return Head.parse(file.readline())
-        except OSError as error:
-            raise JobLostError(f"its journal can't be read: {error}") from error
+        return StoredState.read(self.path).head
 
     def is_running(self) -> bool:
         """Whether the job runs: its process exists, and has not recorded the end."""
-        try:
-            last_keepalive = self.running.stat().st_mtime
-            owner = self.head().owner
-        except (OSError, JobLostError):
-            return False
-        return owner.is_alive() if owner.is_local else time.time() - last_keepalive < _KEEPALIVE_TIMEOUT
+        return self._runs(_KEEPALIVE_TIMEOUT)
 
     def may_run(self) -> bool:
         """Whether the job may still run, as far as this machine can tell; if so, its folder must not be removed."""
+        return self._runs(_ABANDONED_AFTER)
+
+    def _runs(self, silence: float) -> bool:
+        """Whether its process exists; if that can't be known here, whether it was silent for less than some seconds."""
         try:
             last_keepalive = self.running.stat().st_mtime
-        except FileNotFoundError:
+            owner = Owner.parse(self.running.read_text())
+        except OSError:
             return False
-        try:
-            owner = Owner.parse(self.owner.read_text())
-        except (OSError, ValueError):  # the disk was full
+        except ValueError:  # the disk was full
             owner = None
         if owner is not None and owner.is_local:
             return owner.is_alive()
-        return time.time() - last_keepalive < _ABANDONED_AFTER
+        return time.time() - last_keepalive < silence
 
     def last_written(self) -> float:
-        """When its process last wrote: to its journal, or, since a job may be silent for long, its keepalive."""
+        """When its process last wrote its state, or, since a job may be silent for long, its keepalive."""
         found = []
-        for path in (self.journal, self.running):
+        for name in (*state_file.NAMES, self.running.name):
             with contextlib.suppress(OSError):
-                found.append(path.stat().st_mtime)
+                found.append((self.path / name).stat().st_mtime)
         return max(found, default=time.time())
 
     def mark_running(self, owner: Owner) -> None:
-        """Creates the `running` file, and the one that names the process that runs the job."""
-        # A full disk allows empty files alone.
-        with contextlib.suppress(OSError), open(self.owner, "w", opener=open_private) as file:
-            file.write(str(owner))
-        os.close(os.open(self.running, os.O_CREAT | os.O_WRONLY, 0o600))
+        """Creates the `running` file."""
+        fd = open_private(str(self.running), os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):  # a full disk allows empty files alone
+            write_all(fd, str(owner).encode())
+        os.close(fd)
 
     def mark_ended(self, unwritten: str = "") -> None:
         """Removes the `running` file.
@@ -150,6 +131,9 @@ class Record:
             unwritten: The status of the job, if the journal lacks it. It becomes the name of the file, which a full
                 disk allows.
         """
+        for request in self.requests():
+            with contextlib.suppress(OSError):
+                os.unlink(self.path / request)
         with contextlib.suppress(OSError):
             if unwritten:
                 os.utime(self.running)
@@ -172,17 +156,47 @@ class Record:
             "another disk"
         )
 
+    def request(self, content: bytes = b"") -> str:
+        """Requests something of the process that runs the job, by a file that appears whole.
+
+        Args:
+            content: What is requested; nothing for a stop, since a full disk allows empty files alone.
+
+        Returns:
+            The file's name. The process removes it when it has read the content, or at the job's end.
+
+        Raises:
+            OSError: It can't be written, or the job has ended.
+        """
+        self.running.stat()
+        name = f"{_REQUEST}{time.time_ns():020d}-{os.urandom(4).hex()}"
+        new = self.path / f"new-{name}"
+        with open(new, "wb", opener=open_private) as file:
+            file.write(content)
+        new.rename(self.path / name)
+        return name
+
+    def requests(self) -> list[str]:
+        """The names of the requests that are there, in order."""
+        try:
+            return sorted(name for name in os.listdir(self.path) if name.startswith(_REQUEST))
+        except OSError:
+            return []
+
     def request_stop(self) -> None:
-        """Requests that the job stop, by making `running` longer: a sparse file needs no room on a full disk."""
-        with contextlib.suppress(FileNotFoundError), open(self.running, "r+b") as file:  # it has just ended
-            os.ftruncate(file.fileno(), os.fstat(file.fileno()).st_size + 1)
+        """Requests that the job stop."""
+        with contextlib.suppress(FileNotFoundError):  # it has just ended
+            self.request()
 
     def stop_requests(self) -> int:
         """The number of stop requests so far."""
+        return sum(map(self.is_stop_request, self.requests()))
+
+    def is_stop_request(self, name: str) -> bool:
         try:
-            return self.running.stat().st_size
+            return not os.stat(self.path / name).st_size
         except OSError:
-            return 0
+            return False
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -242,7 +256,9 @@ def unended_records() -> list[Record]:
         path = f"{parent}/{name}"
         if os.path.lexists(f"{path}/running"):
             found.append(Record(Path(path)))
-        elif os.path.lexists(f"{path}/{_JOURNAL}"):  # written after `running`: without it, the job is just beginning
+        elif os.path.lexists(
+            f"{path}/{state_file.NAMES[0]}"
+        ):  # written after `running`: without it, the job is just beginning
             ended.add(name)
     return found
 

@@ -1,4 +1,7 @@
-"""Requests to the ranks of a job that another process runs, through files in the job's folder."""
+"""Requests to a job that another process runs, and their replies: files in the job's folder.
+
+Files work where sockets don't: between machines that share the folder, and on file systems that have no sockets.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from functools import partial
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events import Event, Sampled, Stacks, from_wire, is_sound, to_wire
+from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
 from notebook_accel.launch.journal.records import Record, open_private
 from notebook_accel.launch.system import own_process
@@ -24,33 +28,29 @@ _TIMEOUT = 30.0
 
 
 class RequestHandler:
-    """Answers requests; used in the process that runs the job."""
+    """Does what is requested; used in the process that runs the job."""
 
-    def __init__(self, job: JobHandle) -> None:
+    def __init__(self, job: Job) -> None:
         self._job = job
-        self._handled = 0
-        """How many bytes of the requests have been read."""
+        self._stops: set[str] = set()
+        """The requests to stop that were handled. They stay, so that other processes know how many there were."""
 
     def poll(self, record: Record) -> None:
-        """Passes new requests on to the ranks; the replies are written once they have answered."""
-        if self._job.runner.request_ranks is no_replies:
-            return  # the ranks have not started yet
-        with contextlib.suppress(OSError):  # there is no request yet
-            if record.rank_requests.stat().st_size > self._handled:
-                self._read(record)
+        """Stops the job, or passes requests on to the ranks, whose replies are written once they have answered."""
+        for name in record.requests():
+            if name in self._stops:
+                continue
+            if record.is_stop_request(name):
+                self._stops.add(name)
+                self._job.cancel()
+            elif self._job.runner.request_ranks is not no_replies:  # otherwise the ranks have not started yet
+                with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StreamError):  # of another version
+                    self._answer(record, name)
 
-    def _read(self, record: Record) -> None:
-        with open(record.rank_requests, "rb") as file:
-            file.seek(self._handled)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return  # it is being written
-                self._handled += len(line)
-                with contextlib.suppress(ValueError, TypeError, KeyError, StreamError):  # written by another version
-                    self._answer(record, _decode(line), self._handled)
-
-    def _answer(self, record: Record, request: RankRequest, number: int) -> None:
-        self._job.runner.request_ranks(request, lambda replies: _write(record, number, replies))
+    def _answer(self, record: Record, name: str) -> None:
+        content = (record.path / name).read_bytes()
+        os.unlink(record.path / name)
+        self._job.runner.request_ranks(_decode(content), lambda replies: _write(record, name, replies))
 
 
 def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
@@ -61,14 +61,11 @@ def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
             then({})
             return
         try:
-            with open(record.rank_requests, "ab", opener=open_private) as file:
-                file.write(_encode(request))
-                file.flush()
-                number = file.tell()
-        except OSError:  # the job's folder is gone
+            name = record.request(_encode(request))
+        except OSError:  # the job has ended
             then({})
             return
-        wait = partial(_wait, job, record, number, request.seconds + _TIMEOUT, then)
+        wait = partial(_wait, job, record, name, request.seconds + _TIMEOUT, then)
         own_process.start_thread(wait, "notebook-accel-request")
 
     return request_ranks
@@ -76,34 +73,34 @@ def rank_requester(job: JobHandle, record: Record) -> RequestRanks:
 
 def _encode(request: RankRequest) -> bytes:
     header, _ = to_wire(request.event)
-    return json.dumps({"event": header, "seconds": request.seconds, "member": request.member}).encode() + b"\n"
+    return json.dumps({"event": header, "seconds": request.seconds, "member": request.member}).encode()
 
 
-def _decode(line: bytes) -> RankRequest:
-    found = json.loads(line)
+def _decode(content: bytes) -> RankRequest:
+    found = json.loads(content)
     return RankRequest(from_wire(found["event"]), found["seconds"], found["member"])
 
 
-def _wait(job: JobHandle, record: Record, number: int, seconds: float, then: Callable[[Replies], object]) -> None:
+def _wait(job: JobHandle, record: Record, name: str, seconds: float, then: Callable[[Replies], object]) -> None:
     pause = threading.Event()
     replies = None
     for _ in range(int(seconds / _INTERVAL)):
         ended = job.outcome is not None  # read before the replies, which are written before the end
-        replies = _read(record, number)
+        replies = _read(record, name)
         if replies is not None or ended:
             break
         pause.wait(_INTERVAL)
     then(replies or {})
 
 
-def _write(record: Record, number: int, replies: Replies) -> None:
+def _write(record: Record, name: str, replies: Replies) -> None:
     """Writes the replies as they come over a socket, with the names that the user has for files: `In[3]`."""
-    new = record.replies(number).with_suffix(".new")
+    new = record.reply(name).with_suffix(".new")
     with contextlib.suppress(OSError):  # without replies the requester runs into its timeout
         with open(new, "wb", opener=open_private) as file:
             for rank, event in replies.items():
                 file.writelines(_frame(rank, event))
-        os.replace(new, record.replies(number))
+        os.replace(new, record.reply(name))
 
 
 def _frame(rank: int, event: Event) -> Iterable[bytes | bytearray | memoryview]:
@@ -116,15 +113,15 @@ def _frame(rank: int, event: Event) -> Iterable[bytes | bytearray | memoryview]:
     return stream.encode({"rank": rank, **header}, blobs), *blobs
 
 
-def _read(record: Record, number: int) -> Replies | None:
+def _read(record: Record, name: str) -> Replies | None:
     """The replies, whose file is removed, if there are any."""
     found = {}
     try:
-        for header, blobs in stream.Decoder().feed(record.replies(number).read_bytes()):
+        for header, blobs in stream.Decoder().feed(record.reply(name).read_bytes()):
             rank, event = header.pop("rank"), from_wire(header, blobs)
             if type(rank) is int and is_sound(event):
                 found[rank] = event
-        record.replies(number).unlink()
+        record.reply(name).unlink()
     except (OSError, KeyError, StreamError):
         return None
     return found

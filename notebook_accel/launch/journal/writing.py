@@ -1,4 +1,12 @@
-"""Writes the journal of a job, at intervals and at its end. An error here never harms the launch."""
+"""Writes what is recorded of a job, at intervals and at its end. An error here never harms the launch.
+
+The state is written first, then the reports, the contents of rich outputs, and the log, which refers to them. Whoever
+reads looks how long the files are before it reads the state, so that what it reads there is of an attempt that the
+state has begun. At the end, the order is the opposite: whoever finds the end in the state finds the files complete.
+
+In between, the log is written as often as the ranks' output is shown, so that what was shown is there if the process is
+killed.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +16,32 @@ import shutil
 import tempfile
 import time
 import weakref
-from dataclasses import replace
 from pathlib import Path
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.events import Event, JobEnded, MemorySnapshot, SnapshotSaved
+from notebook_accel.events import (
+    AttemptStarted,
+    Cleared,
+    Event,
+    GpuUsage,
+    JobEnded,
+    Lines,
+    MemorySnapshot,
+    Notice,
+    ProcessUsage,
+    Reports,
+    Shown,
+    SnapshotSaved,
+)
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records
-from notebook_accel.launch.journal.lines import Head, encode
-from notebook_accel.launch.journal.log_files import LogFiles
-from notebook_accel.launch.journal.pending import Pending
+from notebook_accel.launch.journal.log_files import CONTENTS_LIMIT, LogFiles
 from notebook_accel.launch.journal.records import Record, write_all
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.requests import RequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
+from notebook_accel.launch.journal.state_file import Head, StateWriter
 from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
 
@@ -32,17 +51,41 @@ WRITE_INTERVAL = 0.3
 """Seconds between two writes, unless they take too much time for that."""
 WRITE_SHARE = 0.01
 """The share of time that writing may take."""
-LONGEST = 4 * 2**20
-"""Bytes from which on a journal is compacted: its events are replaced by the fewest that fold to the same state."""
 MOST_LINES_HELD = 2**20
 """Bytes of lines that are held in memory. More are written at once."""
 MOST_UNRECORDED = 64 * 2**20
 """Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
-GROWTH = 4
-"""The factor by which a journal grows after a compaction before the next one, if it is long itself."""
+_NOT_STATE = (Reports, Lines, Shown, Cleared, Notice, MemorySnapshot, ProcessUsage, GpuUsage)
+"""Events that don't change the state on disk: they have files of their own, or are read by whoever shows the job."""
 
 warned = False
 """Whether the user was warned that nothing is recorded, which happens once per process."""
+
+
+class _Files:
+    """The files of a job that change while it runs."""
+
+    def __init__(self, record: Record, head: Head, job: Job) -> None:
+        self.state = StateWriter(record.path, head)
+        self._reports = ReportFile(record.reports)
+        self._contents = LogFiles(record.path, "displays", CONTENTS_LIMIT)
+        self._log = LogFiles(record.path)
+        self._record = record
+        self._job = job
+
+    def save_output(self) -> None:
+        """Saves what ranks have reported, displayed, and written."""
+        reports = self._job.report_log
+        if reports.has_unsaved:
+            reports.save(self._reports)
+            if reports.needs_store:
+                records.keep_for(self._record, self._job)
+        self.save_log()
+
+    def save_log(self) -> None:
+        """Saves what ranks have displayed and written."""
+        self._job.output_log.contents.save(self._contents)
+        self._job.output_log.save(self._log)
 
 
 class Journal:
@@ -60,20 +103,19 @@ class Journal:
         )
         self._saved = saved
         self._record: Record | None = None
-        self._reports: ReportFile | None = None
-        self._log: LogFiles | None = None
+        self._files: _Files | None = None
         self._unrecorded: ReportFile | None = None
         """The file of the reports if there is no journal."""
-        self._pending = Pending()
-        self._size = 0
-        self._limit = LONGEST
+        self._has_changed = True
+        """Whether the state is not yet on disk."""
+        self._has_attempt = False
+        """Whether the state on disk has begun the attempt that runs."""
         self._failed = False
-        self._has_every_event = job.status is Status.STARTING
-        """Whether this object has received every event of the job."""
         self._has_pruned = False
         self._due = time.monotonic() + FIRST_WRITE
+        self._log_due = 0.0
+        """When the log may be written between two writes of everything."""
         self._last_keepalive = time.monotonic()
-        self._stop_requests = 0
         self._requests = RequestHandler(job)
         job.listen(self._on_event)
 
@@ -85,14 +127,13 @@ class Journal:
         """
         self._prune()
         self._record = records.create(self._job.id, self._job.started)
-        self._reports = ReportFile(self._record.reports)
-        self._log = LogFiles(self._record.path)
+        self._files = _Files(self._record, self._head, self._job)
         try:
             self._record.mark_running(self._head.owner)
-            self._rewrite(self._beginning() if self._has_every_event and not self._failed else self._snapshot())
-        except OSError:
+            self._save(self._files)
+        except (OSError, JobLostError):
             self._record.remove()
-            self._record = self._reports = self._log = None
+            self._record = self._files = None
             raise
         self._save_launch(self._record)
         return self._record
@@ -105,10 +146,11 @@ class Journal:
         began = time.monotonic()
         self._prune()  # now, while the ranks start: removing folders takes longer than everything else here
         if began < self._due and self._job.output_log.unsaved < MOST_LINES_HELD:
+            if began >= self._log_due and self._job.output_log.unsaved:
+                self._write_log(began)
             return
         self._write()
         if self._record is not None:
-            self._poll_stop_requests(self._record)
             self._requests.poll(self._record)
             self._keep_alive(self._record, began)
         ended = time.monotonic()
@@ -118,11 +160,10 @@ class Journal:
         """Does nothing: `_on_event` has written everything when the job ended."""
 
     def _on_event(self, rank: int | None, event: Event) -> None:
-        last = isinstance(event, JobEnded)
-        if last and (self._job.report_log.has_unsaved or self._job.output_log.unsaved):
-            self._write(last=True)  # before the end, since a process that follows the job reads nothing after it
-        if last or not self._failed:
-            self._pending.add(rank, event)
+        if not isinstance(event, _NOT_STATE):
+            self._has_changed = True
+        if isinstance(event, AttemptStarted):
+            self._has_attempt = False
         if isinstance(event, MemorySnapshot):
             self._save_snapshot(rank, event)
         if isinstance(event, JobEnded):
@@ -138,26 +179,39 @@ class Journal:
             self._spill_reports()
             return
         try:
-            if self._record is None:
+            if self._files is None:
                 self.open()
-            elif self._failed:
-                self._rewrite(self._snapshot())  # the disk may have room again: write everything, or nothing
             else:
-                self._append()
-            self._save_reports()
-            if self._log is not None:
-                self._job.output_log.save(self._log)
+                self._save(self._files)
         except (OSError, JobLostError) as error:  # the latter: the reports so far can't be read back
             self._fail(error)
         else:
             self._failed = False
 
-    def _save_reports(self) -> None:
-        log = self._job.report_log
-        if log.has_unsaved and self._reports is not None and self._record is not None:
-            log.save(self._reports)
-            if log.needs_store:
-                records.keep_for(self._record, self._job)
+    def _write_log(self, began: float) -> None:
+        if self._files is None or self._failed or not self._has_attempt:
+            return
+        try:
+            self._files.save_log()
+        except OSError as error:
+            self._fail(error)
+        ended = time.monotonic()
+        self._log_due = ended + (ended - began) / WRITE_SHARE
+
+    def _save(self, files: _Files) -> None:
+        if not self._job.status.ended:
+            self._save_state(files)
+            files.save_output()
+            return
+        try:
+            files.save_output()
+        finally:  # also on a full disk, where a state often has room in place of the one before
+            self._save_state(files)
+
+    def _save_state(self, files: _Files) -> None:
+        if self._has_changed:
+            files.state.write(self._job.events())
+            self._has_changed, self._has_attempt = False, True
 
     def _save_snapshot(self, rank: int | None, event: MemorySnapshot) -> None:
         """Saves the snapshot of a rank's memory, before the job ends with an error that names the file."""
@@ -202,46 +256,6 @@ class Journal:
             self._has_pruned = True
             pruning.prune()
 
-    def _append(self) -> None:
-        assert self._record is not None
-        data = self._pending.take()
-        if not data:
-            return
-        _write(self._record.journal, data, os.O_WRONLY | os.O_APPEND)
-        self._size += len(data)
-        if self._size > self._limit:
-            self._head = replace(self._head, generation=self._head.generation + 1)
-            self._rewrite(self._snapshot())
-
-    def _beginning(self) -> bytes:
-        """All events so far, as lines."""
-        return encode(*next(self._job.events())) + self._pending.take()
-
-    def _snapshot(self) -> bytes:
-        """The fewest events that fold to the state of the job, as lines."""
-        self._pending.take()
-        return b"".join(encode(rank, event) for rank, event in self._job.events())
-
-    def _rewrite(self, lines: bytes) -> None:
-        assert self._record is not None
-        data = replace(self._head, kept=lines.count(b"\n")).line() + lines
-        new = self._record.journal.with_suffix(".new")
-        try:
-            _write(new, data, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.replace(new, self._record.journal)
-        except OSError:
-            with contextlib.suppress(OSError):
-                new.unlink()
-            raise
-        self._size = len(data)
-        self._limit = max(LONGEST, GROWTH * len(data))
-
-    def _poll_stop_requests(self, record: Record) -> None:
-        count = record.stop_requests()
-        for _ in range(self._stop_requests, count):
-            self._job.cancel()
-        self._stop_requests = max(self._stop_requests, count)
-
     def _keep_alive(self, record: Record, now: float) -> None:
         if now - self._last_keepalive > records.KEEPALIVE_INTERVAL:
             self._last_keepalive = now
@@ -251,7 +265,6 @@ class Journal:
     def _fail(self, error: OSError | JobLostError) -> None:
         global warned  # a process belongs to one user
         self._failed = True
-        self._pending.take()
         if not warned:
             warned = True
             console.current.notice(

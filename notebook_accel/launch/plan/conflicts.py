@@ -11,7 +11,8 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobStarted
 from notebook_accel.hardware.cores import usable
 from notebook_accel.launch.job.text import duration, title
-from notebook_accel.launch.journal import reading, records
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
@@ -135,10 +136,11 @@ def _running() -> Iterator[_OtherJob]:
         try:
             if not record.is_running():
                 continue
-            head = record.head()
-            start, end = reading.first_and_last(record)
+            stored = StoredState.read(record.path)
+            start, end = stored.ends()
         except JobLostError:
             continue  # just removed, or of another version of this package
+        head = stored.head
         if end is None and head.owner.is_local:
             is_own = head.owner == Owner.this()
             kind = "notebook" if head.origin else "process"

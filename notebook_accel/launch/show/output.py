@@ -31,9 +31,13 @@ class Output:
         label: Makes the label of a rank, or of several.
         screen: Shows their output.
         rest: Where the lines are that are too many for a notebook: the end of a sentence. Empty if none is too many.
+
+    Attributes:
+        on_lines: Called with a rank, a stream, and the lines that it has written there, each time that there are some.
     """
 
     def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen, rest: str = "") -> None:
+        self.on_lines: Callable[[int, str, Sequence[str]], object] = lambda rank, stream, lines: None
         self._label = label
         self._screen = BoundedScreen(screen, rest)
         self._write = self._screen.write
@@ -50,14 +54,12 @@ class Output:
         """The readers with an unfinished line."""
         self._last_shown_at = 0.0
 
-    def feed(self, rank: int, stream: str, data: bytes, now: float) -> list[str]:
-        """Adds bytes that a rank wrote; returns the lines that they complete."""
+    def feed(self, rank: int, stream: str, data: bytes, now: float) -> None:
+        """Adds bytes that a rank wrote."""
         reader = self._readers[rank, stream]
-        lines = reader.feed(data, now)
+        self._add(rank, stream, reader.feed(data, now), now)
         if reader.is_open:
             self._open[rank, stream] = reader
-        self._merger.add(rank, stream, lines, now)
-        return lines
 
     def display(self, rank: int, event: Shown | Cleared, now: float) -> None:
         """Shows a rich output between the lines that a rank has written before and those that it writes from now on.
@@ -81,18 +83,19 @@ class Output:
         return any(self._displayed_counts[other] >= self._places_passed for other in others)
 
     def add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
-        """Adds whole lines that a rank has written together."""
+        """Adds whole lines that a rank has written together, and that were heard of before."""
         self._merger.add(rank, stream, lines, now)
 
-    def end(self, rank: int, now: float) -> list[str]:
-        """Ends the rank's streams; returns its unfinished lines."""
-        left = []
-        for stream in ("stdout", "stderr"):
-            lines = self._readers[rank, stream].rest()
+    def _add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
+        if lines:
+            self.on_lines(rank, stream, lines)
             self._merger.add(rank, stream, lines, now)
-            left += lines
+
+    def end(self, rank: int, now: float) -> None:
+        """Ends the rank's streams; an unfinished line is one, since nothing more comes."""
+        for stream in ("stdout", "stderr"):
+            self._add(rank, stream, self._readers[rank, stream].rest(), now)
         self._merger.end(rank)
-        return left
 
     @property
     def next_due(self) -> float | None:
@@ -105,7 +108,7 @@ class Output:
         for reader in self._open.values() if late > 0 else ():
             reader.extend(late, now)
         for (rank, stream), reader in list(self._open.items()):
-            self._merger.add(rank, stream, reader.overdue(now), now)
+            self._add(rank, stream, reader.overdue(now), now)
             if not reader.is_open:
                 del self._open[rank, stream]
         batch: list[str] = []

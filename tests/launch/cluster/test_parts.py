@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.config import LaunchConfig
-from notebook_accel.events import Bar, Event, Hello, Line, Metrics, Returned, Written, from_wire
+from notebook_accel.events import Bar, Event, Hello, Lines, Metrics, Notice, Returned, Written, from_wire
 from notebook_accel.launch.cluster import event_frames, shared_folders
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
@@ -31,7 +31,7 @@ def said(event: Event, rank: int = 0) -> Frame:
 
 def test_frames_are_taken_once_and_in_order() -> None:
     backlog = Backlog()
-    lines = [said(Line("stdout", str(number))) for number in range(3)]
+    lines = [said(Lines("stdout", [str(number)])) for number in range(3)]
     for line in lines[:2]:
         backlog.add(line)
     assert backlog.take(0) == lines[:2]
@@ -42,7 +42,7 @@ def test_frames_are_taken_once_and_in_order() -> None:
 
 def test_a_queue_that_is_closed_is_emptied_first() -> None:
     backlog = Backlog()
-    line = said(Line("stdout", "last"))
+    line = said(Lines("stdout", ["last"]))
     backlog.add(line)
     backlog.close()
     assert backlog.take(10) == [line]
@@ -53,12 +53,12 @@ def test_of_a_bar_only_the_latest_state_waits() -> None:
     backlog = Backlog()
     states = [said(Bar(bar=1, n=float(n)), rank) for n in range(3) for rank in range(2)]
     weight = sum(header["weight"] for header, _ in states)
-    backlog.add(said(Line("stdout", "first")))
+    backlog.add(said(Lines("stdout", ["first"])))
     for state in states:
         backlog.add(state)
     found = backlog.take(0)
     assert found is not None
-    assert found == [said(Line("stdout", "first")), *states[-2:]]
+    assert found == [said(Lines("stdout", ["first"])), *states[-2:]]
     assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
     backlog.add(said(Bar(bar=1, n=9.0)))
     assert backlog.take(0) == [said(Bar(bar=1, n=9.0))]
@@ -77,7 +77,8 @@ def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:
 
 
 def test_what_has_binary_parts_or_is_long_travels_alone() -> None:
-    told = [Bar(bar=1, n=0.0), Returned([b"value"]), Line("stdout", "x" * 2**15), Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
+    long = Notice("x" * 2**15)
+    told = [Bar(bar=1, n=0.0), Returned([b"value"]), long, Bar(bar=1, n=1.0), Bar(bar=1, n=2.0)]
     frames = event_frames.coalesce([said(event) for event in told])
     assert [heard(frame) for frame in frames] == [[told[0]], [told[1]], [told[2]], told[3:]]
 

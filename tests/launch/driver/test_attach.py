@@ -13,6 +13,7 @@ from notebook_accel import attach, jobs, notebook_launcher
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver.attach import find
 from notebook_accel.launch.journal import records, writing
+from tests.launch.journal.cases import put_state
 
 
 def test_a_job_that_is_not_recorded_is_found_where_it_was_launched(
@@ -68,6 +69,6 @@ def test_a_job_whose_journal_is_damaged_is_named(tmp_path: Path, monkeypatch: py
     damaged = records.find(job.id, "").path
     copied = damaged.with_name(damaged.name.replace(job.id, "ffffffffffff"))
     shutil.copytree(damaged, copied)
-    (copied / "journal.jsonl").write_bytes(b"{")
+    put_state(records.Record(copied), b"{")
     with pytest.raises(JobLostError, match="job ffffffffffff can't be read: its journal has no valid first line"):
         attach("ffffffffffff")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.events import AttemptStarted, Line
+from notebook_accel.events import AttemptStarted, Lines
 from notebook_accel.launch.driver.follower import Follower
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -22,7 +22,7 @@ def test_lines_of_a_rank_that_the_next_attempt_no_longer_has_are_shown(
     record = Journal(job).open()
     job.apply(None, AttemptStarted(0, 2))
     for rank in range(2):
-        job.apply(rank, Line("stdout", f"rank {rank} begins"))
+        job.apply(rank, Lines("stdout", [f"rank {rank} begins"]))
     job.finish(Status.DONE)
     reading = Follower(record)
     reading.job.apply(None, AttemptStarted(1, 1))  # as if it came with the lines, before they are shown

@@ -22,7 +22,7 @@ from notebook_accel.events import (
     Event,
     Frame,
     Hello,
-    Line,
+    Lines,
     Location,
     Phase,
     PhaseChanged,
@@ -308,7 +308,7 @@ def test_ranks_that_compute_without_a_word_have_not_stalled() -> None:
     assert not Watched().pass_time(10**6)
 
 
-@pytest.mark.parametrize("event", [Bar(0, n=1), REPORTED, Line("stdout", "here"), PhaseChanged(Phase.RUNNING)])
+@pytest.mark.parametrize("event", [Bar(0, n=1), REPORTED, Lines("stdout", ["here"]), PhaseChanged(Phase.RUNNING)])
 def test_who_moves_may_be_waited_for(event: Event) -> None:
     watched = Watched()
     watched.wait(0, 2)

@@ -15,8 +15,8 @@ from notebook_accel.launch.job import report_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, writing
-from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.writing import Journal
+from tests.launch.journal.cases import followed
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +75,10 @@ def test_every_report_is_there_during_a_job_after_it_and_for_whoever_attaches(
     journal.refresh()
     report(job, range(100, 150))
     assert steps(job) == [list(range(150))] * 2
-    assert steps(replay(record)) == [list(range(100))] * 2
+    assert steps(followed(record)) == [list(range(100))] * 2
     report(job, range(150, 200))
     job.finish(Status.DONE)
-    for ended in (job, replay(record)):
+    for ended in (job, followed(record)):
         assert steps(ended) == [list(range(200))] * 2
         assert ended.report_log.needs_store == (limit == 0)
     assert record.reports.stat().st_mode & 0o777 == 0o600

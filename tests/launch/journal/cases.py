@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from typing import Any
@@ -9,8 +10,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from notebook_accel import events
+from notebook_accel.errors import JobLostError
 from notebook_accel.events import Event, Phase, from_wire, to_wire
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal import state_file
+from notebook_accel.launch.journal.followed_job import FollowedJob
+from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.state_file import Head, StoredState
 from notebook_accel.launch.show.console import Terminal
 
 SIZE = 2
@@ -61,6 +67,36 @@ def fold(job: Job) -> dict[str, Any]:
     return {"ranks": ranks, "metrics": metrics, "reports": reports, **{name: getattr(job, name) for name in of_the_job}}
 
 
+def followed(record: Record) -> Job:
+    """The job as it is on disk."""
+    found = FollowedJob(record, show=lambda: None)
+    for _ in found.read():
+        pass
+    return found.job
+
+
+def state_of(record: Record) -> bytes:
+    """The last state on disk, with its head."""
+    stored = StoredState.read(record.path)
+    return b"\n".join([stored.head.line()[:-1], *stored.lines, b""])
+
+
+def put_state(record: Record, state: bytes) -> None:
+    """Replaces the state on disk; if it has a head, the checksum is right."""
+    global _states
+    _states += 1
+    first, newline, rest = state.partition(b"\n")
+    with contextlib.suppress(JobLostError):
+        first, newline = Head.parse(first).of(_states, rest).line()[:-1], b"\n"
+    for name in state_file.NAMES:
+        (record.path / name).unlink(missing_ok=True)
+    (record.path / state_file.NAMES[0]).write_bytes(first + newline + rest)
+
+
+_states = 10**9
+"""How many states were replaced, from a number that no job reaches."""
+
+
 def arrived(event: Event) -> Event:
     """As it comes from the rank."""
     header, blobs = to_wire(event)
@@ -74,6 +110,7 @@ def displayed(text: str) -> list[bytes]:
 
 numbers = st.floats(0, 100, allow_subnormal=False)
 names = st.sampled_from(["loss", "accuracy"])
+_LINE = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
 _TOLD = (
     st.builds(
         events.Bar,
@@ -85,7 +122,9 @@ _TOLD = (
         leave=st.booleans(),
     ),
     st.builds(events.Metrics, values=st.dictionaries(names, numbers), step=st.none() | st.integers(0, 9), at=numbers),
-    st.builds(events.Line, stream=st.sampled_from(["stdout", "stderr"]), text=st.text(max_size=9)),
+    st.builds(
+        events.Lines, stream=st.sampled_from(["stdout", "stderr"]), texts=st.lists(_LINE, min_size=1, max_size=3)
+    ),
     st.builds(
         events.Heartbeat,
         resident=st.integers(0, 9),

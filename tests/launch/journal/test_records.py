@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import AttemptStarted, Line, Phase, PhaseChanged
+from notebook_accel.events import AttemptStarted, Lines, Phase, PhaseChanged
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -30,6 +30,7 @@ from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.magics import accelerate
 from notebook_accel.notebook.magics.command import command
 from notebook_accel.owner import Owner
+from tests.launch.journal.cases import put_state
 
 MAX_JOBS = 20
 
@@ -192,7 +193,7 @@ def test_a_job_on_another_machine_runs_while_it_gives_signs(state: Path, monkeyp
 def test_a_job_of_another_version_runs_as_long_as_its_process(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running, over = recorded(ended=False), another(monkeypatch, pid=ended_process())
     for record in (running, over):
-        record.journal.write_text('{"format":0}\n')
+        put_state(record, b'{"format":0}\n')
     assert (running.may_run(), over.may_run()) == (True, False)
 
 
@@ -202,7 +203,7 @@ def test_a_job_that_nothing_is_known_of_is_kept_for_a_day(
 ) -> None:
     """On another machine, or begun where the disk had no room for the name of its process."""
     elsewhere, begun = another(monkeypatch, system="elsewhere"), recorded(at=2, ended=False)
-    begun.owner.write_bytes(b"")
+    begun.running.write_bytes(b"")
     found = [elsewhere, begun]
     for record in found:
         os.utime(record.running, (time.time() - hours * 3600,) * 2)
@@ -241,7 +242,7 @@ def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pyte
     for phase, listed in ((Phase.RUNNING, "running"), (Phase.PAUSED, "paused"), (Phase.RUNNING, "running")):
         for rank in range(2):
             job.apply(rank, PhaseChanged(phase))
-            job.apply(rank, Line("stdout", '"paused"'))
+            job.apply(rank, Lines("stdout", ['"paused"']))
         journal.refresh()
         assert repr(jobs()).endswith(f"train()  {listed}")
     job.finish(Status.DONE)
@@ -250,7 +251,7 @@ def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pyte
 def test_the_ids_of_jobs_are_completed_without_reading_the_jobs(state: Path) -> None:
     made = [recorded(at=number).id for number in range(3)]
     for record in records.all_records():
-        record.journal.unlink()
+        put_state(record, b"")
     shell: Any = None
     assert accelerate.complete("%accelerate", shell, ["attach"], "") == made[::-1]
     assert accelerate.complete("%accelerate", shell, ["attach"], made[1][:8]) == [made[1]]
@@ -267,8 +268,8 @@ def test_no_jobs_are_an_empty_list(state: Path) -> None:
 
 def test_a_job_that_cannot_be_read_is_not_listed(state: Path) -> None:
     good, other, empty = recorded(), recorded(), recorded()
-    other.journal.write_text('{"format":0}\n')
-    empty.journal.write_text("")
+    put_state(other, b'{"format":0}\n')
+    put_state(empty, b"")
     assert [job.id for job in jobs()] == [good.id]
 
 

@@ -1,8 +1,7 @@
-"""A job is the fold of its events: live, from its journal, and from a journal that was made shorter."""
+"""A job is the fold of its events: live, and as whoever follows it reads it from disk."""
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,16 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_accel.events import AttemptStarted, Event, Failed, Line, Metrics, Phase, Raised, Shown, Signalled
+from notebook_accel.events import AttemptStarted, Event, Failed, Heartbeat, Lines, Metrics, Phase, Raised, Signalled
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.kept_displays import MAX_BYTES
-from notebook_accel.launch.journal import writing
-from notebook_accel.launch.journal.lines import decode
-from notebook_accel.launch.journal.reading import Tail, empty_job, replay
+from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.writing import Journal
-from tests.launch.journal.cases import SIZE, displayed, fold, told
+from tests.launch.journal.cases import SIZE, fold, followed, state_of, told
 
 WRITE, READ = "write", "read"
 steps = st.lists(st.one_of(told, told, st.sampled_from([WRITE, READ])), max_size=60)
@@ -37,81 +33,58 @@ def numbered(event: Event, numbers: Iterator[int]) -> Event:
 @given(st.lists(told, max_size=120), st.sampled_from([None, *(each for each in Status if each.ended)]))
 @pytest.mark.smoke
 def test_a_job_is_the_fold_of_its_own_events(given_events: list[Any], ending: Status | None) -> None:
-    job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), empty_job()
+    """Apart from what its ranks have written, which is in its log."""
+    job, again = Job("train", 4, SIZE, "2 × GPU", world_size=8, label="${rank}"), Job("", 0, 0)
     numbers = count(1)
     for rank, event in given_events:
-        job.apply(rank, numbered(event, numbers))
+        if not isinstance(event, Lines):
+            job.apply(rank, numbered(event, numbers))
     if ending is not None:
         job.finish(ending, error=ValueError("no"))
-    for rank, event in (*job.events(), *job.report_log.read()):
-        again.apply(rank, event)
+    again.restore(list(job.events()))
+    for rank, reports in job.report_log.read():
+        again.apply(rank, reports)
     assert fold(again) == fold(job)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
-def test_whoever_follows_a_journal_has_the_job(state: Path, monkeypatch: pytest.MonkeyPatch, given_steps: Any) -> None:
-    """However often it was written, made shorter and read in between."""
-    monkeypatch.setattr(writing, "LONGEST", 300)
-    monkeypatch.setattr(writing, "GROWTH", 1)
-    job, followed = Job("train", 0, SIZE), empty_job()
+def test_whoever_follows_a_job_has_it(state: Path, given_steps: Any) -> None:
+    """However often it was written, and read in between."""
+    job = Job("train", 0, SIZE)
     journal = Journal(job)
     record = journal.open()
-    tail = Tail(record, decode)
+    reader = FollowedJob(record, show=lambda: None)
     numbers = count(1)
-
-    def read() -> None:
-        for rank, event in tail.read():
-            followed.apply(rank, event)
-
     for step in given_steps:
         if step == WRITE:
             journal.refresh()
         elif step == READ:
-            read()
+            list(reader.read())
         else:
             rank, event = step
             job.apply(rank, numbered(event, numbers))
     job.finish(Status.DONE)
-    read()
-    tail.close()
-    assert fold(followed) == fold(job)
-    assert fold(replay(record)) == fold(job)
+    list(reader.read())
+    assert fold(reader.job) == fold(job)
+    assert fold(followed(record)) == fold(job)
     record.remove()
 
 
-def test_a_long_job_has_a_short_journal(state: Path, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "LONGEST", 50_000)
+def test_a_long_job_has_a_short_state(state: Path, job: Job) -> None:
     journal = Journal(job)
     record = journal.open()
     longest = 0
     for step in range(10_000):
         job.apply(0, Metrics({"loss": 1 / (step + 1)}, step, at=float(step)))
-        job.apply(1, Line("stdout", str(step)))
-        if step % 10 == 0:
+        job.apply(1, Lines("stdout", [str(step)]))
+        if step % 100 == 0:
+            job.apply(0, Heartbeat(step, at=float(step)))
             journal.refresh()
-            longest = max(longest, record.journal.stat().st_size)
+            longest = max(longest, len(state_of(record)))
     job.finish(Status.DONE)
-    assert longest < 150_000  # of about 1,300,000 that were written
-    assert record.head().generation > 2
-    assert fold(replay(record)) == fold(job)
-
-
-def test_rich_outputs_are_kept_in_their_places_up_to_a_size(state: Path, job: Job) -> None:
-    journal = Journal(job)
-    record = journal.open()
-    for step in range(30):
-        job.apply(0, Line("stdout", f"before {step}"))
-        job.apply(0, Shown(bundle=displayed(f"{step}" * 100_000)))
-    job.finish(Status.DONE)
-    for ended in (job, replay(record)):
-        kept = [event for event in ended.ranks[0].events() if isinstance(event, (Line, Shown))]
-        texts = [json.loads(event.bundle[0])["data"]["text/plain"] for event in kept if isinstance(event, Shown)]
-        assert [type(event) for event in kept] == [Line, Shown] * 30
-        assert [text[:2] for text in texts] == [f"{step}{step}"[:2] for step in range(30)]
-        assert sum(map(len, texts)) < MAX_BYTES + 30_000 < 30 * 200_000
-        assert len(texts[-1]) == 200_000
-    assert fold(replay(record)) == fold(job)
+    assert longest < 3000
+    assert fold(followed(record)) == fold(job)
 
 
 def test_a_rank_that_obeys_an_interrupt_is_stopped_and_has_not_failed() -> None:

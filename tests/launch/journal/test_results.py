@@ -15,11 +15,11 @@ from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import results
-from notebook_accel.launch.journal.reading import replay
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.wire.payload import pack_value
+from tests.launch.journal.cases import followed
 
 
 def returned(value: Any) -> Returned:
@@ -32,7 +32,7 @@ def failed(error: Exception) -> Failed:
 
 
 def ask(record: Record) -> Any:
-    return results.result_of(replay(record), record)
+    return results.result_of(followed(record), record)
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.events import AttemptStarted, Bar, Line, LinesLeftOut, Metrics, Notice
+from notebook_accel.events import AttemptStarted, Lines, Metrics, Phase, PhaseChanged
 from notebook_accel.launch.driver.attach import attach, jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.journal import reading, records, writing
-from notebook_accel.launch.journal.lines import decode
-from notebook_accel.launch.journal.pending import Pending
+from notebook_accel.launch.journal import records, writing
 from notebook_accel.launch.journal.writing import Journal
-from tests.launch.journal.cases import fold
+from tests.launch.journal.cases import fold, followed, state_of
 
 
 @contextmanager
@@ -36,15 +34,13 @@ def full_disk(room: int = 0) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def events(pending: Pending) -> list[object]:
-    return [found[1] for line in pending.take().splitlines() if (found := decode(line)) is not None]
-
-
 def test_a_journal_is_its_users_alone(state: Path, job: Job) -> None:
     record = Journal(job).open()
     job.finish(Status.DONE)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (state, record.path, record.journal)}
-    assert modes == {state.name: 0o700, record.path.name: 0o700, "journal.jsonl": 0o600}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in (state, record.path, *record.path.glob("state-*"))
+    }
+    assert modes == {state.name: 0o700, record.path.name: 0o700, "state-0": 0o600, "state-1": 0o600}
 
 
 def test_a_folder_that_others_could_read_is_closed_to_them(state: Path, job: Job) -> None:
@@ -62,7 +58,7 @@ def test_a_short_job_is_written_once(state: Path, job: Job, monkeypatch: pytest.
     assert not state.exists()
     job.finish(Status.DONE)
     (record,) = records.all_records()
-    assert fold(reading.replay(record)) == fold(job)
+    assert fold(followed(record)) == fold(job)
     assert not record.is_running()
 
 
@@ -71,73 +67,47 @@ def test_writing_waits_for_its_time(state: Path, job: Job, monkeypatch: pytest.M
     record = journal.open()
     monkeypatch.setattr(writing, "WRITE_INTERVAL", 3600.0)
     journal.refresh()
-    size = record.journal.stat().st_size
+    before = state_of(record)
     job.apply(0, Metrics({"loss": 1.0}))
     journal.refresh()
-    assert record.journal.stat().st_size == size
+    assert state_of(record) == before
 
 
-def test_of_a_bar_its_last_state_is_written() -> None:
-    pending = Pending()
-    for n in range(100):
-        for bar in (0, 1):
-            pending.add(0, Bar(bar, n=n))
-    pending.add(0, Bar(0, n=100))
-    assert events(pending) == [Bar(0, n=100), Bar(1, n=99)]  # in the order in which they began
-    assert events(pending) == []
+def test_lines_wait_for_nothing_but_the_state_of_their_attempt(
+    state: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was shown is there, whenever the process is killed."""
+    journal = Journal(job)
+    record = journal.open()
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 3600.0)
+    journal.refresh()
+    before = state_of(record)
+    job.apply(0, PhaseChanged(Phase.RUNNING))
+    job.apply(0, Lines("stdout", ["shown"]))
+    journal.refresh()
+    assert (followed(record).log(), state_of(record)) == ("[0] shown\n", before)
+    job.apply(None, AttemptStarted(1))
+    job.apply(0, Lines("stdout", ["of the next attempt"]))
+    journal.refresh()
+    assert followed(record).log() == "[0] shown\n"
+    job.finish(Status.DONE)
+    assert followed(record).log(last=1) == "[0] of the next attempt\n"
 
 
-def test_a_flood_of_lines_is_cut_and_said_to_be() -> None:
-    pending = Pending()
-    for number in range(3000):
-        pending.add(0, Line("stdout", str(number)))
-    left_out, *lines = events(pending)
-    assert left_out == LinesLeftOut(1000)
-    assert lines == [Line("stdout", str(number)) for number in range(1000, 3000)]
-
-
-def test_lines_before_some_that_are_left_out_are_too_so_that_no_gap_goes_unsaid() -> None:
-    pending = Pending()
-    for first in (0, 1000):
-        pending.add(0, LinesLeftOut(700))
-        pending.add(1, Line("stdout", str(first)))
-        for number in range(first + 700, first + 1000):
-            pending.add(0, Line("stdout", str(number)))
-    pending.add(0, Line("stdout", "2000"))
-    left_out, *rest = events(pending)
-    assert left_out == LinesLeftOut(1700)
-    expected = [*(str(number) for number in range(1700, 2001)), "0", "1000"]
-    assert sorted(line.text for line in rest if isinstance(line, Line)) == sorted(expected)
-
-
-def test_of_long_lines_fewer_are_kept_in_memory_and_on_disk() -> None:
-    pending, state = Pending(), RankState(0)
-    lines = [Line("stdout", f"{number} {'x' * 60_000}") for number in range(300)]
-    for line in lines:
-        pending.add(0, line)
-        state.apply(line)
-    size = len(state.lines)
-    assert 1 < size < 10
-    left_out, *written = events(pending)
-    assert left_out == LinesLeftOut(300 - len(written))
-    assert size < len(written) < 30
-    assert [*state.lines] == written[-size:] == lines[-size:]
+def test_of_long_lines_fewer_are_kept_in_memory() -> None:
+    state = RankState(0)
+    lines = [f"{number} {'x' * 60_000}" for number in range(300)]
+    for text in lines:
+        state.apply(Lines("stdout", [text]))
+    assert 1 < len(state.lines) < 10
+    assert [line.text for line in state.lines] == lines[-len(state.lines) :]
     assert state.written == 300
-    replayed = RankState(0)
-    for event in (left_out, *written):
-        replayed.apply(event)
-    assert replayed == state
-    longest = Line("stdout", "x" * 2**21)
-    state.apply(longest)
-    assert [*state.lines] == [longest]
-
-
-def test_a_new_attempt_makes_what_was_not_yet_written_moot() -> None:
-    pending = Pending()
-    pending.add(0, Line("stdout", "first"))
-    pending.add(None, Notice("starting again"))
-    pending.add(None, AttemptStarted(1))
-    assert events(pending) == [Notice("starting again"), AttemptStarted(1, devices=[])]
+    at_once = RankState(0)
+    at_once.apply(Lines("stdout", lines))
+    assert at_once == state
+    longest = "x" * 2**21
+    state.apply(Lines("stdout", [longest]))
+    assert [line.text for line in state.lines] == [longest]
 
 
 def test_a_job_is_asked_to_stop_through_its_folder(state: Path, job: Job) -> None:
@@ -187,7 +157,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_and_harms_nothing(
         job = Job("train", 0, 1)
         journal = Journal(job)
         journal.refresh()
-        job.apply(0, Line("stdout", "on"))
+        job.apply(0, Lines("stdout", ["on"]))
         journal.refresh()
         job.finish(Status.DONE, [1])
         assert job.result() == [1]
@@ -210,7 +180,7 @@ def test_a_job_whose_end_found_no_room_is_not_taken_for_one_that_was_killed(
     journal = Journal(job)
     record = journal.open()
     with full_disk():
-        job.apply(0, Line("stdout", "no room"))
+        job.apply(0, Lines("stdout", ["no room"]))
         journal.refresh()
         job.finish(status, error=RuntimeError("no") if status is Status.FAILED else None)
     assert [each.status for each in jobs()] == [status]
@@ -220,15 +190,26 @@ def test_a_job_whose_end_found_no_room_is_not_taken_for_one_that_was_killed(
     assert "could not be recorded" in followed.outcome.error
 
 
+def test_how_a_job_ended_is_known_though_its_output_has_no_room(state: Path, job: Job, notices: list[str]) -> None:
+    record = Journal(job).open()
+    with full_disk(room=5000):
+        job.apply(0, Lines("stdout", ["x" * 6000]))
+        job.finish(Status.FAILED, error=RuntimeError("why"))
+    ended = followed(record)
+    assert ended.outcome is not None
+    assert (ended.outcome.error, ended.log()) == ("why", "")
+    assert [each.status for each in jobs()] == [Status.FAILED]
+
+
 def test_a_job_whose_end_found_room_again_is_whole(state: Path, job: Job, notices: list[str]) -> None:
     journal = Journal(job)
     record = journal.open()
     with full_disk():
-        job.apply(0, Line("stdout", "no room"))
+        job.apply(0, Lines("stdout", ["no room"]))
         journal.refresh()
     job.finish(Status.DONE)
     assert record.unwritten_end() is None
-    assert fold(reading.replay(record)) == fold(job)
+    assert fold(followed(record)) == fold(job)
 
 
 def test_a_full_disk_harms_nothing_and_leaves_no_half_a_job(state: Path, job: Job, notices: list[str]) -> None:
@@ -246,21 +227,21 @@ def test_a_disk_that_was_full_for_a_while_has_the_whole_job_at_its_end(
 ) -> None:
     journal = Journal(job)
     record = journal.open()
-    size = record.journal.stat().st_size
+    size = len(state_of(record))
     with full_disk(room=size + 40):
         for step in range(10):
             job.apply(0, Metrics({"loss": 1.0}, step, at=1.0))
             journal.refresh()
     assert len(notices) == 1
     job.finish(Status.DONE)
-    assert fold(reading.replay(record)) == fold(job)
+    assert fold(followed(record)) == fold(job)
 
 
 def test_a_folder_that_is_removed_while_a_job_runs_harms_nothing(state: Path, job: Job, notices: list[str]) -> None:
     journal = Journal(job)
     record = journal.open()
     record.remove()
-    job.apply(0, Line("stdout", "on"))
+    job.apply(0, Lines("stdout", ["on"]))
     journal.refresh()
     job.finish(Status.DONE)
     assert len(notices) == 1

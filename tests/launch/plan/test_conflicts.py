@@ -22,6 +22,7 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.owner import Owner
+from tests.launch.journal.cases import put_state, state_of
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +44,9 @@ def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None
     Journal(job).open()
     if owner is not None:
         (record,) = [each for each in records.all_records() if each.id == job.id]
-        _, _, rest = record.journal.read_bytes().partition(b"\n")
-        record.journal.write_bytes(dataclasses.replace(record.head(), owner=owner).line() + rest)
+        _, _, rest = state_of(record).partition(b"\n")
+        put_state(record, dataclasses.replace(record.head(), owner=owner).line() + rest)
+        record.running.write_text(str(owner))
     return job
 
 

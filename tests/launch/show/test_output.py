@@ -54,7 +54,7 @@ def test_lines_are_labeled_with_their_ranks() -> None:
     screen = Screen()
     output = Output(range(3), labeled, screen)
     for rank in range(3):
-        assert output.feed(rank, "stdout", b"same\n", 0.0) == ["same"]
+        output.feed(rank, "stdout", b"same\n", 0.0)
     output.feed(2, "stdout", b"alone\n", 0.0)
     output.show(0.0)
     assert screen.writes == [("stdout", "[0-2] same\n")]
@@ -76,12 +76,31 @@ def test_the_end_of_a_rank_shows_what_it_had_not_ended() -> None:
     output = Output([0, 1], labeled, screen)
     output.feed(0, "stderr", b"why", 0.0)
     output.feed(0, "stdout", b"so\nfar", 0.0)
-    assert output.end(0, 0.0) == ["far", "why"]
+    output.end(0, 0.0)
     output.show(MERGE_WINDOW)
     assert screen.writes == [("stdout", "[0] so\n[0] far\n"), ("stderr", "[0] why\n")]
     output.feed(1, "stdout", b"now alone\n", 1.0)
     output.show(1.0)
     assert screen.writes[-1] == ("stdout", "[1] now alone\n")
+
+
+def test_each_line_that_is_shown_is_also_passed_on_once() -> None:
+    heard: list[tuple[int, str, list[str]]] = []
+    screen = Screen()
+    output = Output([0], labeled, screen)
+    output.on_lines = lambda rank, stream, lines: heard.append((rank, stream, [*lines]))
+    output.feed(0, "stdout", b"whole\nand ", 0.0)
+    output.show(0.0)
+    output.feed(0, "stderr", b"Name: ", 0.0)
+    for tenth in range(11):
+        output.show(tenth / 10 * PARTIAL_WINDOW)
+    output.feed(0, "stdout", b"the rest", 1.0)
+    output.end(0, 1.0)
+    output.show(1.0)
+    assert heard == [
+        (0, "stdout", ["whole"]), (0, "stdout", ["and "]), (0, "stderr", ["Name: "]), (0, "stdout", ["the rest"])
+    ]  # fmt: skip
+    assert "".join(text for _, text in screen.writes) == "[0] whole\n[0] and \n[0] Name: \n[0] the rest\n"
 
 
 def test_a_line_that_does_not_end_is_shown_in_its_time() -> None:

@@ -16,7 +16,6 @@ from notebook_accel.hardware.amd import AmdSensors
 from notebook_accel.hardware.device_probe import Sensors
 from notebook_accel.hardware.nvidia import NvmlSensors
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal.pending import Pending
 from notebook_accel.launch.show import console, usage_watch
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.usage_watch import UsageWatch
@@ -149,13 +148,10 @@ def fail() -> Sensors:
 
 
 def test_what_is_read_is_not_recorded() -> None:
-    pending = Pending()
-    pending.add(0, ProcessUsage(98, 2**20))
-    pending.add(0, GpuUsage(50))
-    assert pending.take() == b""
     job = a_job("")
     job.apply(0, ProcessUsage(98, 2**20))
-    assert not [event for _, event in job.events() if isinstance(event, ProcessUsage)]
+    job.apply(0, GpuUsage(50))
+    assert not [event for _, event in job.events() if isinstance(event, (ProcessUsage, GpuUsage))]
 
 
 def test_the_devices_of_a_later_attempt_count() -> None:

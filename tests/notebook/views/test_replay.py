@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal.lines import decode
-from notebook_accel.launch.journal.reading import Tail, empty_job, replay
-from notebook_accel.launch.journal.records import Record
 from notebook_accel.notebook.views import static_views
-from tests.notebook.views.record import RECORDED
+from tests.notebook.views.record import RECORDED, replay, steps
 
 
 def kept(name: str) -> str:
@@ -19,13 +14,13 @@ def kept(name: str) -> str:
 
 
 def test_a_recorded_job_is_drawn_as_it_was() -> None:
-    drawn = static_views.draw_html(replay(Record(RECORDED)))
+    drawn = static_views.draw_html(replay())
     assert drawn["text/html"] == kept("job.html")
     assert drawn["text/plain"] == kept("job.txt")
 
 
 def test_a_recorded_job_is_what_it_was() -> None:
-    job = replay(Record(RECORDED))
+    job = replay()
     assert (job.name, len(job.ranks), job.status) == ("train", 4, Status.FAILED)
     assert [state.phase.value for state in job.ranks] == ["done", "failed", "done", "done"]
     assert job.outcome is not None
@@ -35,18 +30,16 @@ def test_a_recorded_job_is_what_it_was() -> None:
     assert sum(reports.count for _, reports in job.report_log.read()) == 320
 
 
-def test_a_journal_can_be_drawn_at_each_of_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As whoever follows it sees it."""
-    job, pictures = empty_job(), set()
-    monkeypatch.setattr("time.time", lambda: job.started)  # no rank is silent
-    with contextlib.closing(Tail(Record(RECORDED), decode)) as tail:
-        for rank, event in tail.read():
-            job.apply(rank, event)
-            pictures.add(static_views.draw_html(job)["text/html"])
+def test_a_job_can_be_drawn_after_each_of_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = set()
+    began = next(steps()).started
+    monkeypatch.setattr("time.time", lambda: began)  # no rank is silent
+    for job in steps():
+        pictures.add(static_views.draw_html(job)["text/html"])
     assert kept("job.html") in pictures
     assert len(pictures) > 50
 
 
 def test_what_is_recorded_here_names_no_machine() -> None:
-    assert '"host":"host"' in kept("journal.jsonl")
-    assert '"filename":"tests/notebook/views/record.py"' in kept("journal.jsonl")
+    assert '"host":"host"' in kept("events.jsonl")
+    assert '"filename":"tests/notebook/views/record.py"' in kept("events.jsonl")
