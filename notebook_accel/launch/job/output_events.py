@@ -31,7 +31,7 @@ class OutputTail:
         self._attempt = 0
         """The attempt that the next event is of."""
         self.has_left_out = False
-        """Whether `read` has passed over entries. Whoever has said so resets it."""
+        """Whether `read` has passed over entries. The reader resets it."""
 
     def end(self) -> int:
         """The position of the end of the log."""

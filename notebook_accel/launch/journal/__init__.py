@@ -11,5 +11,5 @@
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
     requests.py       ─ requests to a job that another process runs, such as for the stacks of its ranks
 
-A running job and whoever reads its journal have the same state.
+A running job and a process that reads its journal have the same state.
 """

@@ -32,6 +32,8 @@ _LATEST = 2**37
 """A time in seconds since the epoch that no job reaches, and that the C library has a date for."""
 _VERSION_BYTES = 60
 """Bytes at the beginning of a head that differ from one state to the next."""
+_TRIES = 3
+"""How often the files are read if none is whole: each may have been overwritten just when it was read."""
 _INVALID = "its journal has no valid first line"
 _PAUSED = f'"{Phase.PAUSED.value}"'.encode()
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
@@ -135,22 +137,23 @@ class StoredState:
         Raises:
             JobLostError: There is none, or it was written by another version of this package.
         """
-        found: list[tuple[int, Head, bytes]] = []
         problem: JobLostError | None = None
-        is_damaged = False
-        for name in NAMES:
-            try:
-                first, _, rest = (folder / name).read_bytes().partition(b"\n")
-                head = Head.parse(first)
-                found.append((head.number, head, rest[: head.size]))
-            except OSError as error:
-                problem = problem or JobLostError(f"its journal can't be read: {error}")
-            except JobLostError as error:
-                problem, is_damaged = error, True
-        found.sort(key=lambda each: each[0], reverse=True)
-        for index, (_, head, body) in enumerate(found):
-            if len(body) == head.size and zlib.crc32(body) == head.checksum:
-                return cls(head, body.splitlines(), index == 0 and not is_damaged)
+        for _ in range(_TRIES):
+            found: list[tuple[int, Head, bytes]] = []
+            is_damaged = False
+            for name in NAMES:
+                try:
+                    first, _, rest = (folder / name).read_bytes().partition(b"\n")
+                    head = Head.parse(first)
+                    found.append((head.number, head, rest[: head.size]))
+                except OSError as error:
+                    problem = problem or JobLostError(f"its journal can't be read: {error}")
+                except JobLostError as error:
+                    problem, is_damaged = error, True
+            found.sort(key=lambda each: each[0], reverse=True)
+            for index, (_, head, body) in enumerate(found):
+                if len(body) == head.size and zlib.crc32(body) == head.checksum:
+                    return cls(head, body.splitlines(), index == 0 and not is_damaged)
         raise problem if problem is not None and not found else JobLostError(_INVALID)
 
     def ends(self) -> tuple[JobStarted, JobEnded | None]:
@@ -203,7 +206,8 @@ class StateWriter:
         body = b"".join(lines)
         state = self._head.of(self._written, body).line() + body
         path = self._folder / NAMES[self._written % len(NAMES)]
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        new = self._folder / "state-new" if self._written < len(NAMES) else path  # so that no file appears empty
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             view = memoryview(state)
             while view:
@@ -211,6 +215,8 @@ class StateWriter:
             os.ftruncate(fd, len(state))
         finally:
             os.close(fd)
+        if new is not path:
+            os.rename(new, path)
         self._written += 1
 
 

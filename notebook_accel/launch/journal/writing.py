@@ -1,8 +1,8 @@
 """Writes what is recorded of a job, at intervals and at its end. An error here never harms the launch.
 
-The state is written first, then the reports, the contents of rich outputs, and the log, which refers to them. Whoever
-reads looks how long the files are before it reads the state, so that what it reads there is of an attempt that the
-state has begun. At the end, the order is the opposite: whoever finds the end in the state finds the files complete.
+The state is written first, then the reports, the contents of rich outputs, and the log, which refers to them. A reader
+checks how long these files are before it reads the state, so that what it takes from them is of an attempt that the
+state has begun. At the end, the order is the opposite: once the state has the end, the files are complete.
 
 In between, the log is written as often as the ranks' output is shown, so that what was shown is there if the process is
 killed.
@@ -56,7 +56,7 @@ MOST_LINES_HELD = 2**20
 MOST_UNRECORDED = 64 * 2**20
 """Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
 _NOT_STATE = (Reports, Lines, Shown, Cleared, Notice, MemorySnapshot, ProcessUsage, GpuUsage)
-"""Events that don't change the state on disk: they have files of their own, or are read by whoever shows the job."""
+"""Events that don't change the state on disk: they have files of their own, or are read where the job is shown."""
 
 warned = False
 """Whether the user was warned that nothing is recorded, which happens once per process."""

@@ -83,7 +83,7 @@ class Output:
         return any(self._displayed_counts[other] >= self._places_passed for other in others)
 
     def add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
-        """Adds whole lines that a rank has written together, and that were heard of before."""
+        """Adds whole lines that a rank has written together, and that `on_lines` need not get."""
         self._merger.add(rank, stream, lines, now)
 
     def _add(self, rank: int, stream: str, lines: Sequence[str], now: float) -> None:
