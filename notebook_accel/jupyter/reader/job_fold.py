@@ -6,7 +6,17 @@ import time
 from collections.abc import Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import AttemptStarted, JobEnded, Reports
+from notebook_accel.events import (
+    AttemptStarted,
+    Heartbeat,
+    JobEnded,
+    LargestArrays,
+    MemoryPeaks,
+    Reports,
+    ResidentHistory,
+    SnapshotSaved,
+    StepTimes,
+)
 from notebook_accel.jupyter.reader.run_metric import MainMetric
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
@@ -17,6 +27,8 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.state_file import StoredState, version_of
 
+_UNUSED = (Heartbeat, ResidentHistory, StepTimes, MemoryPeaks, LargestArrays, SnapshotSaved)
+"""What a list of jobs doesn't show."""
 _LOST = "The process that ran it ended without recording why"
 _CLOCK_EVERY = 64
 """Reports between two looks at the clock."""
@@ -31,7 +43,7 @@ class JobFold(FollowedState):
         Raises:
             JobLostError: Its state can't be read.
         """
-        super().__init__(record)
+        super().__init__(record, _UNUSED)
         self._metric = MainMetric()
         self._attempt = 0
         """The attempt whose metric it is."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Event, JobEnded
@@ -22,15 +22,19 @@ from notebook_accel.owner import Owner
 class FollowedState:
     """The state of a job, without what its ranks have written and reported."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, unused: Sequence[type[Event]] = ()) -> None:
         """Finds the job.
+
+        Args:
+            record: The job.
+            unused: Events that the state may lack.
 
         Raises:
             JobLostError: Its state can't be read.
         """
         self.job = Job("", 0, 0)
         self.record = record
-        self._state = StateReader(record.path)
+        self._state = StateReader(record.path, unused)
 
     @property
     def has_ended(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -223,13 +224,19 @@ class StateWriter:
 class StateReader:
     """Reads the state of one job each time that it has changed; lines that it has read before aren't decoded again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, unused: Sequence[type[Event]] = ()) -> None:
         """Reads the head.
+
+        Args:
+            folder: The job's folder.
+            unused: Events that aren't needed, and so aren't decoded.
 
         Raises:
             JobLostError: There is no state, or it was written by another version of this package.
         """
         self._folder = folder
+        kinds = b"|".join(each.kind.encode() for each in unused)
+        self._unused = re.compile(rb'\{(?:"rank":\d+,)?"kind":"(?:%s)"' % kinds) if unused else None
         self._version: object = None
         self._known: dict[bytes, Entry | None] = {}
         self.head = StoredState.read(folder).head
@@ -247,6 +254,8 @@ class StateReader:
         before, self._known = self._known, {}
         entries, new = [], []
         for line in stored.lines:
+            if self._unused is not None and self._unused.match(line):
+                continue
             found = before[line] if line in before else decode(line)
             self._known[line] = found
             if found is not None:
