@@ -176,12 +176,12 @@ class Mesh:
                 )
             config.fit(membership.world_size, has_fsdp_plugin=fsdp is not None)
         if membership.backend == "xla":  # where torch has none of this
-            return cls()
+            return REPLICAS
         if tensor_parallel is not None:
             return cls._of_tensor_parallel(membership, tensor_parallel, fsdp)
         if config is not None and (config.total_size > 1 or fsdp is None):
             return cls._of_config(membership, config, fsdp)
-        return cls() if fsdp is None else cls._of_fsdp(membership, fsdp)
+        return REPLICAS if fsdp is None else cls._of_fsdp(membership, fsdp)
 
     @classmethod
     def _of_config(
@@ -246,3 +246,7 @@ class Mesh:
             layers=TorchTensorParallelConfig(plan=plugin.plan) if tp_size > 1 else None,
             distributed_type=DistributedType.TP,
         )
+
+
+REPLICAS = Mesh()
+"""Without dimensions."""

@@ -15,7 +15,7 @@ from notebook_accel.train.options.parallelism import ParallelismConfig
 from notebook_accel.train.options.plugins import TorchDynamoPlugin, TorchTensorParallelPlugin
 from notebook_accel.train.ranks import collective_check, environment, process_group
 from notebook_accel.train.ranks.communicator import Communicator, communicator_of
-from notebook_accel.train.ranks.mesh import Mesh, Ranks, SampleSharing
+from notebook_accel.train.ranks.mesh import REPLICAS, Mesh, Ranks, SampleSharing
 from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
 
@@ -205,7 +205,7 @@ class AcceleratorState(RankAware):
             state.parallelism_config = parallelism_config
             if parallelism_config is None and torch_tp_plugin is None and defaults.parallelism:
                 state.parallelism_config = ParallelismConfig()
-            state._follow(Mesh(), SampleSharing.of(None, partial.process_index, partial.num_processes))
+            state._follow(REPLICAS, SampleSharing.of(None, partial.process_index, partial.num_processes))
             rank_local.space()[_WHOLE] = state
         else:
             state._refuse_conflict(given)

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from notebook_accel.train.models import parallel_wrappers
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import DistributedDataParallelKwargs
-from notebook_accel.train.ranks.mesh import ALONE, Mesh, Ranks, SampleSharing
+from notebook_accel.train.ranks.mesh import ALONE, REPLICAS, Mesh, Ranks, SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies import clipping
 
@@ -30,7 +30,7 @@ class Settings:
     mixed_precision: str = "no"
     ddp: DistributedDataParallelKwargs = field(default_factory=DistributedDataParallelKwargs)
     fsdp: FullyShardedDataParallelPlugin | None = None
-    mesh: Mesh = field(default_factory=Mesh)
+    mesh: Mesh = REPLICAS
     """How the ranks are arranged, as all plugins and configurations together say."""
 
 
