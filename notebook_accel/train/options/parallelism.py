@@ -204,14 +204,18 @@ class ParallelismConfig:
         """The dimensions of more than one rank."""
         return self.dp_dim_names + self.non_dp_dim_names
 
+    def fill(self, ranks: int) -> None:
+        """Makes a configuration of size 1 one of replicas on all ranks."""
+        if self.total_size == 1:
+            self.dp_replicate_size = ranks
+
     def fit(self, ranks: int, *, has_fsdp_plugin: bool) -> None:
-        """Checks the sizes against the ranks of a launch; a configuration of size 1 becomes one of replicas.
+        """Fills the sizes, and checks them against the ranks of a launch.
 
         Raises:
             ConfigurationError: They do not fit, or the FSDP plugin would have no effect.
         """
-        if self.total_size == 1:
-            self.dp_replicate_size = ranks
+        self.fill(ranks)
         if self.total_size != ranks:
             sizes = " × ".join(f"{name}_size={size}" for name, size in self._sizes.items())
             raise ConfigurationError(

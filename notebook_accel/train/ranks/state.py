@@ -184,6 +184,8 @@ class AcceleratorState(RankAware):
             mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)
         dynamo_plugin = None if dynamo_plugin is None else compiled_as_launched(dynamo_plugin)
+        if parallelism_config is not None:
+            parallelism_config.fill(partial.num_processes)
         given = {
             "mixed_precision": mixed_precision,
             "dynamo_plugin": dynamo_plugin,

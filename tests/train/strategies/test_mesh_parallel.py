@@ -191,7 +191,8 @@ def split_before() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def on_four() -> Cases:
     cases = {name: (on_layout, name) for name in LAYOUTS}
-    return Cases({**cases, "own plan": (own_plan,), "split": (split_before,), "ranks": (numbers_along,)}, size=4)
+    others = {"own plan": (own_plan,), "split": (split_before,), "ranks": (numbers_along,), "twice": (made_twice,)}
+    return Cases({**cases, **others}, size=4)
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -234,6 +235,16 @@ def numbers_along() -> tuple[int, int, int]:
 
 def test_neighbors_share_layers(on_four: Cases) -> None:
     assert on_four["ranks"] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)]
+
+
+def made_twice() -> list[int | None]:
+    """The replicas of two accelerators with sizes that are left out."""
+    configs = [Accelerator(**dimensions()).parallelism_config for _ in range(2)]
+    return [config and config.dp_replicate_size for config in configs]
+
+
+def test_a_second_accelerator_may_leave_the_sizes_out_too(on_four: Cases) -> None:
+    assert on_four["twice"] == [[4, 4]] * 4
 
 
 def saved(layout: str, folder: str) -> dict[str, Any]:
