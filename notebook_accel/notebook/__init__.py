@@ -2,9 +2,9 @@
 
     magics/  ─ `%accelerate`: settings, status, and the table of its subcommands (magics/command.py)
     cells/   ─ `%%accelerate`: cells on persistent ranks
-    ipython/ ─ the front end for IPython: output, cell numbers, tracebacks, completion
+    ipython/ ─ the console in IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
-    marimo_console.py ─ the front end for marimo, in place of ipython/
+    marimo_console.py ─ the console in marimo, in place of ipython/
 
 Imports run downwards: magics, cells, ipython and marimo_console, views.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def attach(shell: InteractiveShell) -> None:
-    """Registers the magics, makes IPython the front end of launches, and preloads the notebook's imports."""
+    """Registers the magics, makes IPython the console of launches, and preloads the notebook's imports."""
     accelerate.register(shell)  # also after the magics were unregistered
     if isinstance(console.current, IPythonTerminal):
         return

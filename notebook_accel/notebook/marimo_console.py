@@ -1,4 +1,4 @@
-"""marimo as the front end of launches: the panel in the cell's output, the ranks' output in its console."""
+"""marimo as the console of launches: the panel in the cell's output, the ranks' output below the cell."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_running() -> bool:
 
 
 def attach() -> None:
-    """Makes marimo the front end of this process, if this is a marimo notebook."""
+    """Makes marimo the console of this process, if this is a marimo notebook."""
     if is_running():
         console.use(Marimo())
         preloader.current.update()

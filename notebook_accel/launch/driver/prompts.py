@@ -1,6 +1,6 @@
 """Prompts the user for the ranks that wait in `input()`, in `getpass()`, or in a debugger, one rank after the other.
 
-A front end may prompt on a thread of its own, as a notebook does, so that the call continues and its view is drawn. A
+A console may prompt on a thread of its own, as a notebook does, so that the call continues and its view is drawn. A
 terminal prompts on the thread that runs the call.
 """
 

@@ -1,6 +1,6 @@
-"""The screen: the front end, a job's table in a terminal, and the ranks' output as labeled lines. Runs in the driver.
+"""What the user sees: the console, the views of a job, and the ranks' output as labeled lines. Runs in the driver.
 
-console.py       ─ the interface to a terminal or a notebook; start reading here
+console.py         ─ the interface to a terminal or a notebook; start reading here
 job_views.py       ─ opens the views of a job, and refreshes them
 terminal.py        ─ the view in a terminal
 usage_watch.py     ─ reads what ranks use, while somebody looks at a view

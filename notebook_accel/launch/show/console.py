@@ -1,4 +1,4 @@
-"""The front end of this process: a terminal or a notebook, in which the driver shows jobs and takes input.
+"""The console of this process: a terminal or a notebook, in which the driver shows jobs and takes input.
 
 `Terminal` is the default; `notebook_accel.notebook.ipython.console` implements the protocol for notebooks.
 """
@@ -47,7 +47,7 @@ class Console(Protocol):
         """Shows a job below the current cell, as it is now; the view may continue to update it."""
 
     def write(self, stream: str, text: str) -> None:
-        """Shows whole lines of output on `stdout` or `stderr`. May block while the front end can't keep up."""
+        """Shows whole lines of output on `stdout` or `stderr`. May block while the console can't keep up."""
 
     def notice(self, text: str) -> None:
         """Shows a line from notebook-accel itself."""
@@ -80,7 +80,7 @@ class Console(Protocol):
     def preloads_after(self) -> int | None:
         """The number of launches after which ranks start with the packages that this process has imported.
 
-        `None` in a front end that sees to this itself, as after each cell.
+        `None` in a console that sees to this itself, as after each cell.
         """
 
     def origin(self) -> str:
@@ -206,14 +206,14 @@ def can_draw() -> bool:
 
 
 current: Console = Terminal()
-"""The front end of this process. `use` sets it, once."""
+"""The console of this process. `use` sets it, once."""
 
 cell_names.register(lambda filename: current.display_name(filename))
 
 
 def use(console: Console) -> None:
-    """Makes this the front end of the process."""
-    global current  # one process has one front end
+    """Makes this the console of the process."""
+    global current  # one process has one console
     current = console
 
 

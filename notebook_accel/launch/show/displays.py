@@ -2,7 +2,7 @@
 
 What is equal on several ranks is shown once, in one area; figures and tables that differ share one too, side by side.
 A rank that then displays something else in its place, by an update or after `clear_output`, gets an area of its own. An
-area is an output of the front end with a display ID, by which it is changed. The lines that a rank has written are
+area is an output of the console with a display ID, by which it is changed. The lines that a rank has written are
 never cleared.
 """
 
@@ -12,11 +12,11 @@ import os
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from notebook_accel.events import Cleared, Shown
 from notebook_accel.launch.show import display_content
 from notebook_accel.launch.show.display_content import NOTHING, Content, Parts, SideBySide, joined
+from notebook_accel.launch.show.screens import Screen
 from notebook_accel.rank_spans import spans
 
 _MOST_PLACES = 100
@@ -25,22 +25,9 @@ _MOST_CONTENTS = 32
 """The number of areas of several ranks whose contents are stored, in case that one of the ranks leaves its area."""
 
 
-class Screen(Protocol):
-    """The part of the front end that shows what ranks write and display."""
-
-    @property
-    def updates_displays(self) -> bool: ...
-
-    def write(self, stream: str, text: str) -> None: ...
-
-    def display(
-        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
-    ) -> None: ...
-
-
 @dataclass(eq=False)
 class _Area:
-    """An output of the front end."""
+    """An output with a display ID, which the ranks share whose displays it shows."""
 
     id: str
     members: set[int]

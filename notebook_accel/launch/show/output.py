@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from notebook_accel.events import Cleared, Shown
-from notebook_accel.launch.show.displays import Displays, Screen
+from notebook_accel.launch.show.displays import Displays
 from notebook_accel.launch.show.line_merger import LineMerger
 from notebook_accel.launch.show.line_reader import LineReader
-from notebook_accel.launch.show.screens import BoundedScreen
+from notebook_accel.launch.show.screens import BoundedScreen, Screen
 from notebook_accel.rank_spans import spans
 
 DISPLAY_WINDOW = 0.5

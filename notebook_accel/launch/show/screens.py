@@ -1,8 +1,8 @@
-"""The screens between the output of ranks and the front end: one bounds it, one records it, one survives its errors.
+"""The screens between the output of ranks and the console: one bounds it, one records it, one survives its errors.
 
 Bounds: of the lines that the ranks of a job leave in a notebook, the first ones and the last ones are shown.
 
-    lines ─▶ the first of them, as the front end's streams
+    lines ─▶ the first of them, as the console's streams
           ─▶ from then on, a page: one output that is redrawn with the last lines, and says how many are left out
 
 Something displayed between lines ends a page, so that lines stay where they belong; the next line begins another.
@@ -21,13 +21,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
 from notebook_accel.launch.show import console
-from notebook_accel.launch.show.displays import Screen
 
 MOST_CHARACTERS = 500_000
 """The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
@@ -37,8 +36,21 @@ _INTERVAL = 0.3
 """Seconds between two drawings of a page."""
 
 
+class Screen(Protocol):
+    """Takes what ranks write and display: the console, or a screen before it."""
+
+    @property
+    def updates_displays(self) -> bool: ...
+
+    def write(self, stream: str, text: str) -> None: ...
+
+    def display(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
+    ) -> None: ...
+
+
 def record(job: Job) -> RecordedScreen:
-    """The front end as the screen for a job's output, which the job's first view finds recorded when the job ends."""
+    """The console as the screen for a job's output, which the job's first view finds recorded when the job ends."""
     rest = output_log.where_all_are(job.id)
     screen = RecordedScreen(GuardedScreen(console.current, job.title, rest), rest)
     job.runner.outputs = lambda: screen.outputs

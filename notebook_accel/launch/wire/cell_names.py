@@ -1,6 +1,6 @@
 """The user's name for a file in a stack: `In[3]` for a cell, otherwise its path.
 
-Only the driver's front end knows which cell a file name stands for, and it registers itself here, once a process. With
+Only the driver's console knows which cell a file name stands for, and it registers itself here, once a process. With
 a call, ranks get the names of the cells that it comes from. They use them only in what they write themselves: in their
 events they send names as Python has them.
 """
@@ -16,7 +16,7 @@ _names: dict[str, str] = {}
 
 def register(name_of: Callable[[str], str]) -> None:
     """Sets the function that looks up users' names for files."""
-    global _name_of  # one process has one front end
+    global _name_of  # one process has one console
     _name_of = name_of
 
 

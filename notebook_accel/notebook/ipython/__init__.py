@@ -1,6 +1,6 @@
-"""IPython as a front end for launches, in a Jupyter kernel or in a terminal.
+"""IPython as the console of launches, in a Jupyter kernel or in a terminal.
 
-    console.py     ─ where output, displays and prompts of a launch go
+    console.py       ─ where output, displays and prompts of a launch go
     cell_numbers.py  ─ maps file names in tracebacks to cells such as `In[3]`
     tracebacks.py    ─ shortens errors, without the launcher's own frames
     here_cells.py    ─ `%%here`: runs a cell in the kernel

@@ -1,4 +1,4 @@
-"""IPython as the front end of launches, in a kernel or in a terminal: where their output, displays and prompts go."""
+"""IPython as the console of launches, in a kernel or in a terminal: where their output, displays and prompts go."""
 
 from __future__ import annotations
 

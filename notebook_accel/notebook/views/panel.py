@@ -1,4 +1,4 @@
-"""The widget whose front end is `extension/`, and what the views that show it share."""
+"""The panel's widget, whose script is `extension/`, and what the views that show it share."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _HTML_INTERVAL = 0.33
 _TEXT_INTERVAL = 0.5
 
 
-class Display:
+class RedrawnView:
     """A view that redraws its whole bundle whenever it has changed."""
 
     is_seen = True
@@ -42,7 +42,7 @@ class Display:
             self._handle.update(dict(bundle), raw=True)
 
 
-class HtmlView(Display):
+class HtmlView(RedrawnView):
     """Draws into one output above the ranks' output, and updates it three times a second."""
 
     def __init__(self, job: Job) -> None:
@@ -55,7 +55,7 @@ def draw_html(job: Job, *, fallback: bool = False) -> Bundle:
     return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}
 
 
-class TextView(Display):
+class TextView(RedrawnView):
     """Draws into one output above the ranks' output, and updates it."""
 
     def __init__(self, job: Job) -> None:

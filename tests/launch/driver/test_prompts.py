@@ -1,4 +1,4 @@
-"""Prompts for ranks, with a front end that the test answers for."""
+"""Prompts for ranks, with a console that the test answers for."""
 
 from __future__ import annotations
 

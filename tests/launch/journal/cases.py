@@ -1,4 +1,4 @@
-"""Jobs for the tests: what a front end is told, the fold as it can be compared, and events as ranks tell them."""
+"""Jobs for the tests: what a console is told, the fold as it can be compared, and events as ranks tell them."""
 
 from __future__ import annotations
 

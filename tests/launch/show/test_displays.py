@@ -1,4 +1,4 @@
-"""The rich outputs of several ranks, in a front end that changes an output by its display ID."""
+"""The rich outputs of several ranks, in a console that changes an output by its display ID."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Page:
 
 
 class Terminal(Page):
-    """A front end that only prints."""
+    """A console that only prints."""
 
     updates_displays = False
 

@@ -1,4 +1,4 @@
-"""The screens between the output of ranks and the front end."""
+"""The screens between the output of ranks and the console."""
 
 from __future__ import annotations
 
