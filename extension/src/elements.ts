@@ -1,5 +1,6 @@
 import { nothing, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
+import { styleMap } from "lit-html/directives/style-map.js";
 import { percent } from "./dom";
 import type { Done } from "./model";
 import { html } from "./template";
@@ -8,7 +9,7 @@ import { html } from "./template";
 export function progressBar(className: string, label: string, done: Done, text: string): TemplateResult {
   return html`<div class=${className} role="progressbar" aria-label=${label} aria-valuemin="0" aria-valuemax="100"
     aria-valuenow=${done < 0 ? nothing : percent(done).slice(0, -1)} aria-valuetext=${text || nothing}>
-    <div class="na-fill" .style=${`transform: scaleX(${Math.max(0, done) / 1000})`}></div>
+    <div class="na-fill" style=${styleMap({ transform: `scaleX(${Math.max(0, done) / 1000})` })}></div>
   </div>`;
 }
 

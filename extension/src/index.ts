@@ -1,4 +1,4 @@
-import { interruptKernel, type Model, onKernelEnd } from "./host";
+import { interruptKernel, type Model, onKernelEnd } from "./kernel";
 import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
 import type { Keyframe } from "./model";

@@ -1,4 +1,4 @@
-import { controlChannel, type Model } from "./host";
+import { controlChannel, type Model } from "./kernel";
 import type { ControlConfirmation } from "./messages";
 import type { Place } from "./notebookOutput";
 

@@ -1,4 +1,4 @@
-import type { Model } from "./host";
+import type { Model } from "./kernel";
 
 const WIDGET = "application/vnd.jupyter.widget-view+json";
 /** How often, and how many times, the output is looked for on a page that is still loading. */

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import type { Model } from "../src/host";
+import type { Model } from "../src/kernel";
 import { NotebookOutput } from "../src/notebookOutput";
 
 const VIEW = "application/vnd.jupyter.widget-view+json";

@@ -3,7 +3,7 @@ import type { ISessionContext } from "@jupyterlab/apputils";
 import type { ICodeCellModel } from "@jupyterlab/cells";
 import type { NotebookPanel } from "@jupyterlab/notebook";
 import type { Kernel } from "@jupyterlab/services";
-import { controlChannelOf, type Kernel as Receiver } from "../../src/host";
+import { controlChannelOf, type Kernel as Receiver } from "../../src/kernel";
 import { turn } from "../../src/notebookOutput";
 import { execute } from "./cellsMode";
 
