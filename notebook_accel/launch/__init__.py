@@ -6,7 +6,7 @@
     plan/      the driver                       decides how many ranks run, and where   no processes, no torch
     engines/   the driver                       one file for each way to start ranks    sockets, processes
     journal/   the driver                       records jobs                            the disk
-    show/      the driver                       prints what ranks write                 the screen
+    show/      the driver                       prints what ranks write                 the console
     job/       any                              reduces a job's events to its state     nothing
     server/    the fork server                  forks ranks; store.py is a process of   no device, no thread
                                                 its own
