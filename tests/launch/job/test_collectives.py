@@ -28,7 +28,9 @@ def test_one_that_has_gone_on_after_another_collective_is_named_too() -> None:
     assert mismatch({0: gone_on, 1: [BEGUN]}).startswith("rank 0 is in broadcast #118 of 4 MB, rank 1 in all")
 
 
-@pytest.mark.parametrize(("size", "text"), [(4, "4 B"), (1536, "1.5 kB"), (3 * 2**30, "3 GB")])
+@pytest.mark.parametrize(
+    ("size", "text"), [(4, "4 B"), (1536, "1.5 kB"), (1010 * 2**10, "1010 kB"), (3 * 2**30, "3 GB")]
+)
 def test_different_sizes_are_a_mismatch_where_all_ranks_give_the_same(size: int, text: str) -> None:
     found = mismatch({0: [BEGUN], 1: [replace(BEGUN, size=size)]})
     assert found == f"rank 0 is in all_reduce #118 of 4 MB, rank 1 in all_reduce #118 of {text}"
