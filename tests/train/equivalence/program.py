@@ -281,12 +281,12 @@ def unpack(batch):
     "lists": (
         """
 def collate(samples):
-    tokens = [[int(each["index"])] * (1 + each["index"] % 3) for each in samples]
+    tokens = [[int(each["index"])] * (20 + each["index"] % 3) for each in samples]
     return {**default_collate(samples), "tokens": tokens}
 
 
 def unpack(batch):
-    assert batch["tokens"] == [[index] * (1 + index % 3) for index in batch["index"].tolist()]
+    assert batch["tokens"] == [[index] * (20 + index % 3) for index in batch["index"].tolist()]
     return batch
 """,
         "collate_fn=collate",
@@ -783,7 +783,12 @@ def _backward(program: Program, model: str, errors: str) -> list[str]:
             f"accelerator.backward({loss} * 3 / 4)",
         ]
     if program.shares_sequences:
-        buffers = 'buffers=[batch["inputs"], batch["target"]], buffer_seq_dims=[1, 1]'
+        tensors = [
+            f'{each}["{key}"]'
+            for each in ["batch", "paired"][: 1 + bool(program.pairing == "zip")]
+            for key in ("inputs", "target")
+        ]
+        buffers = f"buffers=[{', '.join(tensors)}], buffer_seq_dims={[1] * len(tensors)}"
         lines = [f"with accelerator.maybe_context_parallel({buffers}):", *_indented(lines)]
     return lines
 

@@ -153,7 +153,7 @@ def _optimizer_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
 
     Torch fills an empty state with a step with zero gradients, which would count as the first.
     """
-    is_unused = not optimizer.state
+    is_unused = not any(optimizer.state.values())
     state = _filled_state(owner, optimizer)
     if is_unused:
         optimizer.state.clear()
@@ -167,11 +167,12 @@ def _filled_state(owner: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
     The step with which torch fills it has to leave everything else as it is: schedule-free optimizers also count their
     steps, and take one only in training mode.
     """
-    if optimizer.state:
+    if any(optimizer.state.values()):
         return get_optimizer_state_dict(owner, optimizer)
     before = [dict(group) for group in optimizer.param_groups]
     if hasattr(optimizer, "train"):
         optimizer.train()
+    optimizer.state.clear()  # of the empty states that looking for one leaves behind, which torch would not fill
     state = get_optimizer_state_dict(owner, optimizer)
     pairs = list(zip(optimizer.param_groups, before, strict=True))
     if any(group[name] is not value for group, own in pairs for name, value in own.items()):
