@@ -7,8 +7,9 @@ from collections.abc import Callable
 from tests.train.equivalence.program import Program
 
 FAULTS: dict[str, Callable[[Program], bool]] = {
-    "rank 0 takes a list of records, whose sampler chooses its length, for one record of lists": lambda program: (
-        program.form == "records" and program.is_ragged and program.dispatches
+    # Such as two samples that are dicts of four numbers, which can also be a group of columns of four samples.
+    "rank 0 can't tell a list of records from a group of columns": lambda program: (
+        program.form == "records" and program.dispatches
     ),
 }
 """By what is wrong, whether a program would show it."""
