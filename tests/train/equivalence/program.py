@@ -746,11 +746,12 @@ def _step(program: Program) -> list[str]:
         given, read = METRICS["objects" if program.is_ragged else program.metrics]
         if program.reduces:
             lines += [f'reduced.append(accelerator.reduce(errors.mean().detach(), "{program.reduces}").item())']
-        lines += [
-            "errors = whole" if program.shares_sequences else "errors = errors.detach()",
-            f"found = accelerator.gather_for_metrics({given})",
-            f"losses[-1] += {read}",
-        ]
+        if program.pairing != "zip":  # where it can't know of which loader a value is
+            lines += [
+                "errors = whole" if program.shares_sequences else "errors = errors.detach()",
+                f"found = accelerator.gather_for_metrics({given})",
+                f"losses[-1] += {read}",
+            ]
     lines += ["evaluate()"] * (program.evaluated > 0 and program.evaluates_within)
     if program.saves:
         epoch, number = program.saves

@@ -162,8 +162,6 @@ def _received(connection: Connection) -> Outcome:
 _IMPORTED = (
     *TRAINING,
     "accelerate",
-    "notebook_accel.train.strategies.mesh_parallel",
-    "notebook_accel.train.strategies.tensor_parallel",
     "torchdata.stateful_dataloader",
 )
 """What ranks import, which takes them longer than a program."""
