@@ -279,10 +279,18 @@ class PreparedLoader(DataLoader[Any]):
         """The remainder that follows from the lengths; -1 if they are unknown."""
         if self.drops_last or not getattr(self._shard, "even_batches", True):
             return 0
+        if self.has_parts:
+            return UNKNOWN
         try:
             return self.total_dataset_length % self.total_batch_size
         except (TypeError, ConfigurationError):
             return UNKNOWN
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether workers read parts of a stream, each of which is divided among the ranks, and padded, by itself."""
+        base = self.base_dataloader
+        return base.num_workers > 1 and isinstance(base.dataset, IterableDatasetShard)
 
     @property
     def drops_last(self) -> bool:

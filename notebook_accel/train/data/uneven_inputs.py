@@ -235,6 +235,8 @@ def fewest_batches(loader: Any) -> int | None:
         return UNKNOWN  # each rank reads files of its own
     if chooser.even_batches or loader.drops_last:
         return None
+    if loader.has_parts:
+        return UNKNOWN
     try:
         full = loader.total_batch_size
         samples = loader.sample_count

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 Pair = namedtuple("Pair", "inputs labels")
 
@@ -48,6 +48,15 @@ class Stream(IterableDataset):
 class SizedStream(Stream):
     def __len__(self) -> int:
         return self.length
+
+
+class DividedStream(SizedStream):
+    """Each worker reads a part of it."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        worker = get_worker_info()
+        assert worker is not None
+        return iter(torch.arange(worker.id, self.length, worker.num_workers))
 
 
 class ReadyBatches(Dataset):

@@ -23,7 +23,18 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler
 from notebook_accel.train.ranks.gradient_state import GradientState
-from tests.train.data.loaders import Encoding, Pair, ReadyBatches, Sample, SizedStream, Stream, numbers, pairs, read
+from tests.train.data.loaders import (
+    DividedStream,
+    Encoding,
+    Pair,
+    ReadyBatches,
+    Sample,
+    SizedStream,
+    Stream,
+    numbers,
+    pairs,
+    read,
+)
 
 META = torch.device("meta")
 
@@ -281,6 +292,15 @@ def test_an_epoch_that_was_left_counts() -> None:
     next(iter(loader))
     loader.set_epoch(1)
     assert read(loader) == epochs[1], "its number was set again"
+
+
+def test_parts_of_a_stream_that_workers_read_are_each_divided_and_padded() -> None:
+    plain = DataLoader(DividedStream(10), num_workers=2)
+    loaders = [prepare_data_loader(plain, num_processes=2, process_index=rank) for rank in range(2)]
+    found = [read(loader) for loader in loaders]
+    assert len(found[0]) == len(found[1]) == 6, "both workers have 5 samples, and each repeats one"
+    assert {number for rank in found for batch in rank for number in batch} == set(range(10))
+    assert [loader.remainder for loader in loaders] == [-1, -1], "it isn't known where the repeated ones are"
 
 
 class Listening(RandomSampler):
