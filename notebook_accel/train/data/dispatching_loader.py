@@ -16,10 +16,12 @@ from notebook_accel.train.data.batch_transfer import Round, is_sent_as_bytes, re
 from notebook_accel.train.data.cursor import read
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN, pad
+from notebook_accel.train.ranks.logging import get_logger
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import pytree, rows
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
 
+_logger = get_logger(__name__)
 _NO_BATCH = object()
 
 
@@ -48,6 +50,10 @@ class DataLoaderDispatcher(PreparedLoader):
         self.even_batches = even_batches
         self.slice_fn = slice_fn
         self._round_remainder = UNKNOWN
+        self._first: list[Any] | None = None
+        """On rank 0, the first rows of this epoch, with which its last round is padded; `None` before they are read."""
+        self._continues = False
+        """Whether the next epoch is the one that they are of, since a stateful loader was restored in its middle."""
 
     _reads_for_others = True
 
@@ -73,6 +79,22 @@ class DataLoaderDispatcher(PreparedLoader):
     def rows(self) -> int | None:
         return None if self._active is None else rows.count(self._active.batch)
 
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if "base" in state and state["start"] is not None and _is_plain(self._first):
+            state["first"] = self._first
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._first = state_dict.get("first")
+        self._continues = self._first is not None
+        if "base" in state_dict and state_dict["start"] is not None and self.even_batches and not self._continues:
+            _logger.warning(
+                "The checkpoint doesn't have the first samples of this epoch, because they are objects that a file "
+                "can't hold. If the last round of batches is incomplete, its own samples are repeated to fill it."
+            )
+
     def _set_round_remainder(self, remainder: int) -> None:
         self._round_remainder = remainder
 
@@ -85,12 +107,14 @@ class DataLoaderDispatcher(PreparedLoader):
         per_round = 1 if self.split_batches else self.num_processes
         skipped = self.skipped - 1 if self.skipped else 0  # the first round is read anyway, for the samples to pad with
         batches = read(self.base_dataloader, skipped * per_round, start=per_round)
-        first = None
+        first = self._first if self._continues else None
+        self._continues = False
         if self.skipped:
             first = self._first_rows(list(itertools.islice(batches, per_round)))
         while taken := list(itertools.islice(batches, per_round)):
             if first is None:
                 first = self._first_rows(taken)
+            self._first = first
             if self._is_regular(taken):
                 yield Round(taken)
                 continue
@@ -208,6 +232,13 @@ class DataLoaderDispatcher(PreparedLoader):
             f"rank 0 reads for all ranks, and divides each batch because of split_batches=True, but {error}: {ways}, "
             "split_batches=False, so that each rank gets whole batches, or a slice_fn_for_dispatch that divides them"
         )
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether a checkpoint can hold a batch."""
+    if type(data) in (dict, list, tuple):
+        return all(map(_is_plain, data.values() if isinstance(data, dict) else data))
+    return data is None or isinstance(data, (torch.Tensor, str, bytes, int, float))
 
 
 def _rows_at_a_glance(batch: Any) -> int | None:

@@ -120,6 +120,10 @@ FOUND = {
         Program(ranks=2, strategy="fsdp", samples=8, optimizer="schedule-free", saves=(0, 2), resuming_ranks=2),
         EQUAL,
     ),
+    "rank 0 continues in a stream, whose first samples it no longer has": (
+        Program(ranks=3, data="stream", samples=20, saves=(0, 5), resuming_ranks=3, is_stateful=True),
+        EQUAL,
+    ),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
 """Programs that were wrong once, or nearly, and how they end."""
