@@ -52,6 +52,8 @@ class DataLoaderDispatcher(PreparedLoader):
         self._round_remainder = UNKNOWN
         self._first: list[Any] | None = None
         """On rank 0, the first rows of this epoch, with which its last round is padded; `None` before they are read."""
+        self._before_upcoming: dict[str, Any] | None = None
+        """The position from before a batch of the next round that was read to see whether there is one."""
         self._continues = False
         """Whether the next epoch is the one that they are of, since a stateful loader was restored in its middle."""
 
@@ -78,6 +80,9 @@ class DataLoaderDispatcher(PreparedLoader):
     @property
     def rows(self) -> int | None:
         return None if self._active is None else rows.count(self._active.batch)
+
+    def _base_position(self) -> dict[str, Any]:
+        return super()._base_position() if self._before_upcoming is None else self._before_upcoming
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -108,16 +113,18 @@ class DataLoaderDispatcher(PreparedLoader):
         skipped = self.skipped - 1 if self.skipped else 0  # the first round is read anyway, for the samples to pad with
         batches = read(self.base_dataloader, skipped * per_round, start=per_round)
         first = self._first if self._continues else None
-        self._continues = False
+        self._continues, self._before_upcoming = False, None
         if self.skipped:
             first = self._first_rows(list(itertools.islice(batches, per_round)))
         while taken := list(itertools.islice(batches, per_round)):
+            self._before_upcoming = None
             if first is None:
                 first = self._first_rows(taken)
             self._first = first
             if self._is_regular(taken):
                 yield Round(taken)
                 continue
+            self._before_upcoming = self._base_position() if self._restores_position else None
             upcoming = next(batches, _NO_BATCH) if len(taken) == per_round else _NO_BATCH
             if upcoming is not _NO_BATCH:
                 batches = itertools.chain([upcoming], batches)

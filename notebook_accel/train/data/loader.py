@@ -245,11 +245,16 @@ class PreparedLoader(DataLoader[Any]):
     def _tracking_state(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields the batches, and stores the state of a stateful base loader before it reads each."""
         while True:
-            self._base_state = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+            self._base_state = self._base_position()
             batch = next(batches, _NO_BATCH)
             if batch is _NO_BATCH:
                 return
             yield batch
+
+    def _base_position(self) -> dict[str, Any]:
+        """The state of a stateful base loader from which it reads what follows the batches so far."""
+        state: dict[str, Any] = self.base_dataloader.state_dict()  # type: ignore[attr-defined]
+        return state
 
     def _end(self, last: Any) -> None:
         """Called before the last batch is yielded."""

@@ -415,7 +415,7 @@ def test_the_state_of_an_optimizer_of_the_users_own_is_loaded(tmp_path: Path) ->
         return accelerator, accelerator.prepare(model, OwnOptimizer(model.parameters()))[1]
 
     accelerator, optimizer = prepared()
-    optimizer.step()
+    optimizer.optimizer.step()
     accelerator.save_state(tmp_path)
     accelerator, optimizer = prepared()
     for _ in range(2):

@@ -124,6 +124,19 @@ FOUND = {
         Program(ranks=3, data="stream", samples=20, saves=(0, 5), resuming_ranks=3, is_stateful=True),
         EQUAL,
     ),
+    "rank 0 divides each batch, and has read another one": (
+        Program(
+            ranks=3,
+            samples=23,
+            batch_size=6,
+            split_batches=True,
+            dispatch_batches=True,
+            saves=(0, 1),
+            resuming_ranks=3,
+            is_stateful=True,
+        ),
+        EQUAL,
+    ),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
 """Programs that were wrong once, or nearly, and how they end."""
