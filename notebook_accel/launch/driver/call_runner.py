@@ -139,7 +139,7 @@ class CallRunner:
         self._next_stall_check = 0.0
         self._debug_relay = DebugRelay(ranks, self._calls, job, self._members)
         self._shutdown = Shutdown(ranks, job, policy, self._members)
-        self._prompts = Prompts(ranks.loop, self._calls, requests, self._on_input)
+        self._prompts = Prompts(ranks.loop, self._calls, requests, self._on_input, self._continue)
         self._namespace: Mapping[str, Any] | None = None
         """The names and values of the notebook, if it can be asked for them."""
         self._shown_at = 0.0
@@ -162,6 +162,7 @@ class CallRunner:
                     self._ranks.loop.run_once(self._time_to_next_timer())
                     self._check_timers()
                     self._refresh()
+                    self._prompts.open_next()
             for _, state in self._member_states():
                 if not state.exited:
                     self._output.end(state.rank, time.monotonic())
@@ -181,6 +182,12 @@ class CallRunner:
             self._agreed_steps.close()
             self._rank_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
+
+    def _continue(self) -> None:
+        """Handles what has happened, and shows nothing: the terminal prompts the user."""
+        self._ranks.loop.unthrottle()
+        self._ranks.loop.run_once(0)
+        self._check_timers()
 
     def _member_states(self) -> Iterator[tuple[int, RankState]]:
         """The members' states, by local number."""

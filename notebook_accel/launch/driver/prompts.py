@@ -1,7 +1,7 @@
 """Prompts the user for the ranks that wait in `input()`, in `getpass()`, or in a debugger, one rank after the other.
 
 A console may prompt on a thread of its own, as a notebook does, so that the call continues and its view is drawn. A
-terminal prompts on the thread that runs the call.
+terminal prompts on the thread that runs the call, which now and then does the most urgent in the meantime.
 """
 
 from __future__ import annotations
@@ -35,11 +35,18 @@ class Prompts:
         calls: Takes the answers to that loop.
         requests: Gets an interrupt during a prompt as a request to stop.
         on_answer: Called with a rank and its answer, which is `None` where there is no input.
+        continue_call: Continues the call for a moment, without showing anything.
     """
 
     def __init__(
-        self, loop: EventLoop, calls: Calls, requests: StopRequests, on_answer: Callable[[int, str | None], object]
+        self,
+        loop: EventLoop,
+        calls: Calls,
+        requests: StopRequests,
+        on_answer: Callable[[int, str | None], object],
+        continue_call: Callable[[], object],
     ) -> None:
+        self._continue_call = continue_call
         self._loop = loop
         self._calls = calls
         self._requests = requests
@@ -54,14 +61,12 @@ class Prompts:
     def add(self, rank: int, request: InputRequested) -> None:
         """Prompts for a rank, as soon as the prompts before it are answered."""
         self._waiting.append(_Prompt(rank, request))
-        self._open_next()
 
     def drop(self, rank: int) -> None:
         """Withdraws the prompts of a rank that no longer waits for the answer."""
         self._waiting = deque(prompt for prompt in self._waiting if prompt.rank != rank)
         if self._current is not None and self._current.rank == rank:
             self._withdraw_current()
-            self._open_next()
 
     def refuse(self) -> None:
         """Withdraws all prompts, and answers that there is no input."""
@@ -82,16 +87,24 @@ class Prompts:
         self._waiting.clear()
         self._withdraw_current()
 
-    def _open_next(self) -> None:
+    def open_next(self) -> None:
+        """Shows the next prompt if there is one, and none is shown."""
         if self._current is not None or not self._waiting:
             return
         prompt = self._current = self._waiting.popleft()
         self._counted_at = time.monotonic()
         try:
-            prompt.withdraw = console.current.open_prompt(prompt.request, partial(self._take_answer, prompt))
+            prompt.withdraw = console.current.open_prompt(
+                prompt.request, partial(self._take_answer, prompt), partial(self._is_wanted, prompt)
+            )
         except KeyboardInterrupt:
             self._requests.submit(StopReason.INTERRUPT)
             self._take_answer(prompt, None)
+
+    def _is_wanted(self, prompt: _Prompt) -> bool:
+        """Continues the call for a moment; returns whether the answer to this prompt is still waited for."""
+        self._continue_call()
+        return prompt is self._current
 
     def _take_answer(self, prompt: _Prompt, answer: str | None) -> None:
         """Called on any thread."""
@@ -103,7 +116,6 @@ class Prompts:
         self._end_current()
         self._on_answer(prompt.rank, answer)
         self._loop.unthrottle()  # a user waits for what the rank does with it
-        self._open_next()
 
     def _withdraw_current(self) -> None:
         if self._current is not None:

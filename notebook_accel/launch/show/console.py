@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from notebook_accel.launch.system.own_process import raise_on_sigint
@@ -17,6 +19,10 @@ from notebook_accel.launch.wire import cell_names
 if TYPE_CHECKING:
     from notebook_accel.events import InputRequested
     from notebook_accel.launch.job.job import Job
+
+
+_LOOK_INTERVAL = 0.1
+"""Seconds between two looks at whether a prompt is still of use."""
 
 
 class View(Protocol):
@@ -64,10 +70,21 @@ class Console(Protocol):
     def request_input(self, request: InputRequested) -> str | None:
         """Prompts the user, and waits for a line of input; `None` where there is no input."""
 
-    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+    def open_prompt(
+        self,
+        request: InputRequested,
+        on_answer: Callable[[str | None], object],
+        is_wanted: Callable[[], bool],
+    ) -> Callable[[], object]:
         """Prompts the user, and has `on_answer` called with a line of input; `None` where there is no input.
 
         A terminal calls it before this returns; a notebook calls it later, on a thread of its own.
+
+        Args:
+            request: What to show.
+            on_answer: Takes the line.
+            is_wanted: Called several times a second by a front end that returns only with the answer: continues the
+                call, and returns whether the answer is still waited for.
 
         Returns:
             Withdraws the prompt: once this has returned, `on_answer` is no longer called.
@@ -162,9 +179,20 @@ class Terminal:
     ) -> None:
         raise NotImplementedError  # a terminal knows only lines
 
-    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
-        with raise_on_sigint():
-            answer = self.request_input(request)
+    def open_prompt(
+        self,
+        request: InputRequested,
+        on_answer: Callable[[str | None], object],
+        is_wanted: Callable[[], bool],
+    ) -> Callable[[], object]:
+        drawn = sys.modules.get("notebook_accel.launch.show.terminal")
+        answer = None
+        with raise_on_sigint(), contextlib.nullcontext() if drawn is None else drawn.held():
+            try:
+                with _raising_unless(is_wanted):
+                    answer = self.request_input(request)
+            except _NotWantedError:
+                self.write("stdout", "\n")  # what follows doesn't belong to the prompt
         on_answer(answer)
         return lambda: None
 
@@ -187,6 +215,43 @@ class Terminal:
 
     def shorten_traceback(self, error: BaseException) -> None:
         pass  # a terminal shows what Python shows
+
+
+class _NotWantedError(Exception):
+    """The answer to a prompt is no longer waited for."""
+
+
+@contextlib.contextmanager
+def _raising_unless(is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """Interrupts the body, a wait for the terminal, once the answer is no longer wanted.
+
+    A timer calls the function time and again, since readline overlooks a signal that arrives just before it waits for a
+    key. Off the main thread, where Python delivers no signal, the body is not interrupted.
+
+    Raises:
+        _NotWantedError: It is not wanted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def look(*_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # an interrupt would leave a message half read
+        try:
+            wanted = is_wanted()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        if not wanted:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # once is enough
+            raise _NotWantedError
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_INTERVAL, _LOOK_INTERVAL)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _with_notice(open_view: Callable[[Job], View]) -> Callable[[Job], View]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +22,8 @@ from notebook_accel.launch.job.text import value
 
 _INTERVAL = 0.1
 """Seconds between two redraws."""
+_AFTER_PROMPT = 1.0
+"""Seconds after an answer in which nothing is drawn, since a debugger prompts again at once."""
 _BAR_WIDTH = 24
 _COLORS = {Phase.FAILED: "red", Phase.DONE: "green", Phase.STOPPED: "yellow"}
 _RUNNING = "blue"
@@ -41,13 +45,29 @@ class TerminalView:
         self._live: Live | None = None
         if _showing is None:
             _showing = self
-            self._live = Live(
-                "",
-                console=self._console,
-                auto_refresh=False,
-                redirect_stdout=sys.stdout.isatty(),  # lines go above; in a file they stay as they are
-            )
-            self._live.start()
+            self._start()
+
+    def _start(self) -> None:
+        self._live = Live(
+            "",
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=sys.stdout.isatty(),  # lines go above; in a file they stay as they are
+        )
+        self._live.start()
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Leaves what is drawn, and draws the job below what is written in the meantime."""
+        if self._live is not None:
+            self._live.update(draw(self._job), refresh=True)
+            self._live.stop()
+            self._live = None
+        try:
+            yield
+        finally:
+            self._start()
+            self._drawn = time.monotonic() + _AFTER_PROMPT
 
     def refresh(self) -> None:
         now = time.monotonic()
@@ -63,6 +83,11 @@ class TerminalView:
         self._live.update(draw(self._job), refresh=True)
         self._live.stop()
         self._live, _showing = None, None
+
+
+def held() -> contextlib.AbstractContextManager[None]:
+    """Draws nothing while the user is prompted, and shortly afterwards."""
+    return contextlib.nullcontext() if _showing is None else _showing.hold()
 
 
 def draw(job: Job) -> RenderableType:

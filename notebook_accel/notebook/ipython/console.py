@@ -94,7 +94,13 @@ class Kernel(IPythonTerminal):
         self._rate_limit.spend(sum(_length(part) for part in data.values()))
         super().display(data, metadata, display_id, update=update)
 
-    def open_prompt(self, request: InputRequested, on_answer: Callable[[str | None], object]) -> Callable[[], object]:
+    def open_prompt(
+        self,
+        request: InputRequested,
+        on_answer: Callable[[str | None], object],
+        is_wanted: Callable[[], bool],
+    ) -> Callable[[], object]:
+        del is_wanted  # this returns before the answer
         self.write("stdout", request.output)
         kernel: Any = self._shell.kernel  # type: ignore[attr-defined]
         if threading.current_thread() is not threading.main_thread() or not kernel._allow_stdin:
