@@ -220,7 +220,7 @@ def judge_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
 
 
 def elastic(ranks: int) -> Iterator[Finding]:
-    """Checks that `notebook-accel launch` can also start ranks, through torch's launcher."""
+    """Checks that `notebook-accel launch` can also start the ranks of a script."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
         script.write_text(RANK_SCRIPT)
@@ -235,14 +235,14 @@ def elastic(ranks: int) -> Iterator[Finding]:
     advice = "try it with your own script and --debug"
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        yield Finding("script", "wrong", f"torch's launcher fails: {last}", advice)
+        yield Finding("script", "wrong", f"notebook-accel launch fails: {last}", advice)
         return
     if sorted(done.stdout.split()) != sorted(map(str, range(ranks))):
-        text = f"torch's launcher succeeds, but its {ranks} ranks, which print their numbers, print {done.stdout!r}"
+        text = f"it succeeds, but its {ranks} ranks, which print their numbers, print {done.stdout!r}"
         yield Finding("script", "wrong", text, advice)
         return
     took = time.perf_counter() - began
-    yield Finding("script", "ok", f"{ranks} ranks by torch's launcher in {duration(took)}")
+    yield Finding("script", "ok", f"{ranks} ranks of a script in {duration(took)}")
 
 
 CHECKS: Mapping[str, Callable[[int], Iterator[Finding]]] = {

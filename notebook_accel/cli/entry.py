@@ -1,4 +1,4 @@
-"""The console script. A launch forks the process that imports torch before it parses options, to save a second."""
+"""The console script. A launch starts the process that imports torch before it parses options, to save time."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ def run() -> NoReturn:
     The exit code is 0, 2 for errors that the user can correct, 130 after an interrupt, or that of a script that failed.
     """
     _open_closed_streams()
-    agent = None
+    end_server = None
     try:
         if sys.argv[1:2] == ["launch"]:
-            from notebook_accel.cli.launch.agent_process import Agent
+            from notebook_accel.cli.launch import script_job
 
-            agent = Agent()
+            end_server = script_job.end_server
+            script_job.warm()
         from notebook_accel.cli import main
 
-        main.run(agent)
+        main.run()
     except KeyboardInterrupt:  # during these imports
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)
     finally:
-        if agent is not None:
-            agent.kill()
+        if end_server is not None:
+            end_server()
 
 
 def _open_closed_streams() -> None:

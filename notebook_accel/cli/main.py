@@ -6,16 +6,13 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 from notebook_accel import __version__
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
 from notebook_accel.errors import NotebookAccelError, did_you_mean
-
-if TYPE_CHECKING:
-    from notebook_accel.cli.launch.agent_process import Agent
 
 COMMANDS = {
     "config": ("config.command", "Prompt for the settings of this machine, show them, and change them."),
@@ -108,14 +105,10 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run(agent: Agent | None) -> NoReturn:
-    """Runs a command, and exits with the code that fits its outcome.
-
-    Args:
-        agent: The process that starts the ranks, if the command is `launch`.
-    """
+def run() -> NoReturn:
+    """Runs a command, and exits with the code that fits its outcome."""
     try:
-        code = main.main(prog_name="notebook-accel", standalone_mode=False, obj=agent)
+        code = main.main(prog_name="notebook-accel", standalone_mode=False)
     except click.ClickException as error:
         _show(error)
         sys.exit(USER_ERROR)

@@ -80,10 +80,10 @@ def _script(words: Sequence[str], name: str) -> Callable[[], None]:
     """A function that runs the script in a rank as `python SCRIPT` would."""
 
     def run() -> None:
-        from notebook_accel.cli.watch import script_process
+        from notebook_accel.launch.rank import script
 
         try:
-            script_process.program(words)()
+            script.program(words)()
         except SystemExit as ending:
             if ending.code:
                 raise

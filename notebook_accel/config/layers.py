@@ -9,7 +9,7 @@ from typing import Any
 
 from notebook_accel.config import ssh_hosts
 from notebook_accel.config.kinds import JOIN_TIMEOUT
-from notebook_accel.config.settings import LOOPBACK, LaunchConfig, Source
+from notebook_accel.config.settings import COMMAND_LINE, LOOPBACK, LaunchConfig, Source
 from notebook_accel.errors import ConfigurationError
 
 
@@ -32,8 +32,6 @@ class Layer:
         return Layer(self.name, values, locations)
 
 
-COMMAND_LINE = "command line"
-"""The name of the layer that the options of `notebook-accel launch` make."""
 CHECKPOINTING = ("checkpoint_every", "checkpoint_keep", "checkpoint_resume", "time_limit")
 """Settings that have no effect without `checkpoint_dir`."""
 _OVERRIDES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (

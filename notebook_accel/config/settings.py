@@ -18,6 +18,8 @@ STRATEGIES = ("ddp", "fsdp", "spmd")
 COMPILERS = ("no", "eager", "aot_eager", "inductor", "cudagraphs")
 """Backends of torch.compile that every installation has; others are accepted too."""
 DEFAULT_PORT = 29500
+COMMAND_LINE = "command line"
+"""The name of the layer of settings that the options of `notebook-accel launch` make."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -303,6 +305,10 @@ class LaunchConfig:
         """Where a value came from, in brackets, for messages; empty for an argument of the call."""
         source = self.sources.get(name)
         return "" if source is None or source.layer == "call" else f" (from {source})"
+
+    def is_option(self, name: str) -> bool:
+        """Whether a value is that of an option of `notebook-accel launch`."""
+        return name in self.sources and self.sources[name].layer == COMMAND_LINE
 
     def spell(self, name: str, value: Any = None) -> str:
         """How the user writes a setting in this kind of launch: its name and value, or without one only the name."""

@@ -33,6 +33,7 @@ STEP_TIMES = f"{__name__}.step_times"
 STEP_CONTROL = f"{__name__}.step_control"
 """The key of what pauses and changes the training on this rank, a `StepControl`; without one, nothing can."""
 _SINK = f"{__name__}.sink"
+_DRAWS = f"{__name__}.draws"
 _ANSWERS = f"{__name__}.answers"
 
 
@@ -175,6 +176,16 @@ def training_step() -> int | None:
 def has_sink() -> bool:
     """Whether a sink is set, for callers whose events are expensive to create."""
     return rank_local.space().get(_SINK) is not None
+
+
+def draw_here() -> None:
+    """Has this rank draw its bars and figures itself, since what it writes goes to no view."""
+    rank_local.space()[_DRAWS] = True
+
+
+def is_drawn() -> bool:
+    """Whether bars and figures are drawn elsewhere from events, instead of by this rank itself."""
+    return has_sink() and not rank_local.space().get(_DRAWS)
 
 
 def emit(event: Event) -> None:

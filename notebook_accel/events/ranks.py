@@ -214,17 +214,6 @@ class Exited(Event):
 
 
 @dataclass(frozen=True)
-class RankExited(Event):
-    """A rank exited, as torch's launcher reports, which is the parent of ranks that run a script."""
-
-    kind = "rank exited"
-    local_rank: int
-    code: int | None
-    """Exit status; `None` if a signal ended it."""
-    signal: int | None
-
-
-@dataclass(frozen=True)
 class Shown(Event):
     """The user's code displayed a rich output, as `IPython.display.display` does."""
 

@@ -72,17 +72,11 @@ SCRIPT = """
 import json, os, sys
 json.dump(dict(os.environ), open(f"{sys.argv[1]}/{os.environ['RANK']}.json", "w"))
 """
-OF_ONE_LAUNCH = {"MASTER_PORT", "JAX_COORDINATOR_PORT"}
+OF_ONE_LAUNCH = {"MASTER_PORT", "JAX_COORDINATOR_PORT", "NOTEBOOK_ACCEL_JOB"}
 OF_THE_COMMAND = {
     *("COLUMNS", "LINES"),  # the size of its terminal
-    *(
-        "TORCHELASTIC_ERROR_FILE",
-        "TORCHELASTIC_SIGNALS_TO_HANDLE",
-        "TORCH_NCCL_ASYNC_ERROR_HANDLING",
-    ),  # torch's launcher
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",  # as torch's launcher sets it
 }
-OF_A_CELL = {"NOTEBOOK_ACCEL_JOB"}
-"""What a command runs is recorded as no job."""
 OF_ONE_SERVER = {abandoned.VARIABLE}
 OF_THE_TEST = {FILE_VARIABLE}
 
@@ -124,9 +118,7 @@ def test_a_file_gives_ranks_the_same_environment_in_a_cell_and_by_the_command(
         of_cell, of_command = without_ports(of_cell), without_ports(of_command)
         found = {key: (of_cell.get(key), of_command.get(key)) for key in of_cell.keys() | of_command.keys()}
         differing = {key: values for key, values in found.items() if values[0] != values[1]}
-        assert {
-            key: differing[key] for key in differing.keys() - OF_THE_COMMAND - OF_A_CELL - OF_ONE_SERVER - OF_THE_TEST
-        } == {}
+        assert {key: differing[key] for key in differing.keys() - OF_THE_COMMAND - OF_ONE_SERVER - OF_THE_TEST} == {}
         assert "NOTEBOOK_ACCEL_DEVICE" in of_cell
 
 

@@ -84,7 +84,7 @@ def test_an_exit_code_tells_what_went_wrong(
 
     monkeypatch.setattr(command_line.main, "main", fail)
     with pytest.raises(SystemExit) as ended:
-        command_line.run(None)
+        command_line.run()
     assert ended.value.code == code
     assert capsys.readouterr().err == said
 
@@ -127,7 +127,7 @@ def test_a_damaged_checkpoint_is_an_exit_code_of_the_command_line(
         (tmp_path / manifest.NAME).write_text(content or (tmp_path / manifest.NAME).read_text())
         monkeypatch.setattr(sys, "argv", ["notebook-accel", "checkpoints", "verify", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
-            command_line.run(None)
+            command_line.run()
         assert ended.value.code == code
 
 

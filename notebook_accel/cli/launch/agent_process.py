@@ -3,7 +3,7 @@
     command line ─ order ─▶ agent ────────────────────▶ ranks
       (this)     ◀─ exit ─  (elastic.py, torch.distributed.run)
 
-The agent starts to import torch before the command has parsed its options, so that parsing costs no time. It has its
+The agent has its
 own process group, so Ctrl-C in the terminal signals only the command, which forwards the signal once. If either process
 dies, by any signal, the other ends the ranks and their child processes; if both die, the system kills the ranks.
 """
@@ -17,16 +17,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from notebook_accel.cli.exit_codes import INTERRUPTED
 from notebook_accel.cli.launch import elastic
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import own_process
-
-if TYPE_CHECKING:
-    from notebook_accel.cli.watch.watcher import Watcher
 
 _NOTICE_AFTER = 1.0
 """Seconds after an interrupt until a notice says what the command is waiting for."""
@@ -42,27 +38,18 @@ class Agent:
         sys.stdout.flush()
         sys.stderr.flush()
         orders, self._orders = os.pipe()
-        self._exit_pipe, exit_writer = os.pipe()
-        self._watcher: Watcher | None = None
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._orders)
             os.setpgid(0, 0)
             elastic.run_agent(orders)
         os.close(orders)
-        os.close(exit_writer)
 
-    def run(self, order: Order, watcher: Watcher | None = None) -> int:
-        """Sends the agent its order, and waits; returns the exit code, which is the first failing rank's if one failed.
-
-        Args:
-            order: What to run.
-            watcher: Shows what the ranks do in the meantime.
-        """
+    def run(self, order: Order) -> int:
+        """Sends the agent its order, and waits; returns the exit code: the first failing rank's if one failed."""
         import json  # after the fork, which then happens sooner
         import tempfile
 
-        self._watcher = watcher
         try:
             folder = tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True)
         except OSError as error:
@@ -70,17 +57,12 @@ class Agent:
                 f"torch's launcher needs a temporary folder: {error}. Set TMPDIR to a folder that can be written."
             ) from None
         with folder as scratch, self._forwarding_signals():
-            address = "" if watcher is None else watcher.address
-            order = replace(order, scratch=scratch, watcher=address)
+            order = replace(order, scratch=scratch)
             os.write(self._orders, json.dumps(asdict(order)).encode() + b"\n")
-            if watcher is not None:
-                watcher.run(self._exit_pipe)
             _, status = os.waitpid(self._pid, 0)
             code = os.waitstatus_to_exitcode(status)
             if code != 0:
                 own_process.kill_children()
-            if watcher is not None:
-                watcher.finish(code)
         if code == -signal.SIGKILL and not self._killed:
             sys.stderr.write(f"{_KILLED}\n")
         return INTERRUPTED if self._killed else code if code >= 0 else 128 - code
@@ -116,11 +98,6 @@ class Agent:
             signal.setitimer(signal.ITIMER_REAL, _NOTICE_AFTER)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signum)
-        if self._watcher is not None and self._interrupted:
-            self._watcher.interrupt()
 
     def _notify_waiting(self, _: int, __: FrameType | None) -> None:
-        if self._watcher is not None:
-            self._watcher.notice(_WAITING_NOTICE)
-        else:
-            os.write(2, f"{_WAITING_NOTICE}\n".encode())
+        os.write(2, f"{_WAITING_NOTICE}\n".encode())

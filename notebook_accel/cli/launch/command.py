@@ -6,7 +6,6 @@ from typing import Any, NoReturn
 
 import click
 
-from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.options import GROUPS, OPTIONS, Option
 from notebook_accel.config import click_options
 from notebook_accel.config.keys import what_to_write
@@ -44,11 +43,10 @@ def _param(option: Option) -> click.Option:
     return click_options.option(names, option.kind, option.help, flag=option.is_flag, several=option.several)
 
 
-@click.pass_obj
-def _start(agent: Agent, /, target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
+def _start(target: str, arguments: tuple[str, ...], **options: Any) -> NoReturn:
     from notebook_accel.cli.launch import start  # here, because help and completion don't need it
 
-    start.start(agent, target, arguments, options)
+    start.start(target, arguments, options)
 
 
 command = _Launch(
@@ -76,7 +74,7 @@ command = _Launch(
     notebook-accel launch -m package.train
     notebook-accel launch --cells tag:train --output executed.ipynb notebook.ipynb
 
-    A single rank runs like `python train.py`. Several are started by torch's elastic launcher (torch.distributed.run).
+    A single rank runs like `python train.py`. Several run as under torchrun, and are a job of `notebook-accel jobs`.
     In a terminal, a row for each rank shows its bars, metrics, and memory, below the ranks' output.
 
     The exit code is that of the first rank that failed, 2 for a mistake in this command, or 130 after an interrupt. An

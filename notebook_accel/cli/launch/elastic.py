@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -22,10 +22,6 @@ from notebook_accel.launch.system import own_process
 
 if TYPE_CHECKING:
     from types import FrameType
-
-    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-
-    from notebook_accel.launch.wire.stream import Channel
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that the command forwards to the agent, where torch passes them on to the ranks."""
@@ -44,8 +40,6 @@ class Order:
     world_size: int
     scratch: str = ""
     """A temporary folder for the logs of torch's launcher, which are not read."""
-    watcher: str = ""
-    """The watcher's socket, which the ranks connect to; empty if there is no watcher."""
 
 
 def run_agent(orders: int) -> NoReturn:
@@ -116,7 +110,6 @@ def _launch(order: Order) -> int:
     _kill_ranks_with_agent()
     _heed_each_signal_once()
     os.environ.update(order.environment)
-    watcher = _connect_watcher(order.watcher) if order.watcher else None
     if not order.debug:
         logging.disable()  # the messages below are shorter
     arguments = list(order.arguments)
@@ -128,11 +121,7 @@ def _launch(order: Order) -> int:
         rank, failure = error.get_first_failure()
         if not order.quiet:
             ended = [each.exitcode for each in error.failures.values() if each.exitcode != -signal.SIGTERM]
-            text = _explain_failure(rank, failure.exitcode, order.world_size, len(ended))
-            if watcher is None:
-                sys.stderr.write(f"{text}\n")
-            else:
-                _report_failures(watcher, text, error.failures.values())
+            sys.stderr.write(f"{explain_failure(rank, failure.exitcode, order.world_size, len(ended))}\n")
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except SignalException as error:
         return 128 + error.sigval
@@ -140,9 +129,7 @@ def _launch(order: Order) -> int:
         sys.stderr.write(f"{_explain_rendezvous_error(error)}\n")
         return USER_ERROR
     finally:
-        for folder in (order.scratch, os.path.dirname(order.watcher)):
-            if folder:
-                shutil.rmtree(folder, ignore_errors=True)  # here too, because the command may have ended
+        shutil.rmtree(order.scratch, ignore_errors=True)  # here too, because the command may have ended
     return 0
 
 
@@ -175,33 +162,6 @@ def _heed_each_signal_once() -> None:
     api._terminate_process_handler = handle_once
 
 
-def _connect_watcher(address: str) -> Channel:
-    """Connects to the watcher, and sends it the Python output of torch's launcher, such as the lines of --tee.
-
-    File descriptors 1 and 2 still refer to the terminal, since ranks inherit them and redirect their own.
-    """
-    from notebook_accel.cli.watch import watched_rank
-    from notebook_accel.cli.watch.watched_launch import LAUNCHER
-
-    pipes = [os.pipe() for _ in watched_rank.STREAMS]
-    for name, (_, writing) in zip(watched_rank.STREAMS.values(), pipes, strict=True):
-        setattr(sys, name, open(writing, "w", buffering=1, encoding="utf-8"))  # noqa: SIM115  # lives as long as this
-    os.environ[watched_rank.VARIABLE] = address
-    readings = [reading for reading, _ in pipes]
-    return watched_rank.connect(address, [*watched_rank.STREAMS.values()], readings, local_rank=LAUNCHER)
-
-
-def _report_failures(watcher: Channel, text: str, failures: Iterable[ProcessFailure]) -> None:
-    """Reports how the launch ended, and each rank that could not report its own end."""
-    from notebook_accel.events import Notice, RankExited, to_wire
-
-    for each in failures:
-        if each.exitcode != -signal.SIGTERM:
-            code, killer = (each.exitcode, None) if each.exitcode >= 0 else (None, -each.exitcode)
-            watcher.send(to_wire(RankExited(each.local_rank, code, killer))[0])
-    watcher.send(to_wire(Notice(text))[0])
-
-
 def _explain_rendezvous_error(error: Exception) -> str:
     """The message for a failed rendezvous: torch's reason, and what to check."""
     reason = [*str(error.__cause__ or error).splitlines(), "one of them is missing"][0]
@@ -213,7 +173,7 @@ def _explain_rendezvous_error(error: Exception) -> str:
     )
 
 
-def _explain_failure(rank: int, exitcode: int, world_size: int, failures: int) -> str:
+def explain_failure(rank: int, exitcode: int, world_size: int, failures: int) -> str:
     """`rank 1 of 4 ended with exit code 3, …`."""
     if exitcode < 0:
         signum = signal.Signals(-exitcode)

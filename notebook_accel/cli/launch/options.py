@@ -13,8 +13,8 @@ from typing import Any
 from notebook_accel.config import LaunchConfig, keys, kinds
 from notebook_accel.config.keys import KEYS, to_fields
 from notebook_accel.config.kinds import Kind
-from notebook_accel.config.layers import COMMAND_LINE, Layer, merge
-from notebook_accel.config.settings import Setting
+from notebook_accel.config.layers import Layer, merge
+from notebook_accel.config.settings import COMMAND_LINE, Setting
 from notebook_accel.errors import ConfigurationError
 
 GENERAL = "General"

@@ -10,33 +10,30 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
-from notebook_accel.cli.launch import program
+from notebook_accel.cli.launch import program, rank_variables, script_job
 from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.options import merged
 from notebook_accel.cli.launch.rendezvous import rendezvous
-from notebook_accel.cli.watch import rank_variables
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config.layers import COMMAND_LINE, Layer
+from notebook_accel.config.layers import Layer
 from notebook_accel.config.resolve import base_layers
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.show import console
 from notebook_accel.launch.system.network import ReservedPorts
 
-if TYPE_CHECKING:
-    from notebook_accel.cli.watch.watcher import Watcher
-
-_WRAPPER = Path(__file__).parents[1] / "watch" / "wrapper.py"
+_WRAPPER = Path(__file__).parent / "wrapper.py"
+_ELASTIC = ("rdzv_conf", "tee", "log_dir", "role", "no_python")
+"""Options that only torch's launcher has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +44,8 @@ class Request:
     """The script, module or program with its arguments, as the end of the command line of torch's launcher."""
     options: tuple[str, ...] | None
     """Options of torch's launcher; `None` for a single rank, which needs no launcher."""
+    is_job: bool = False
+    """Whether the engine of a notebook's ranks starts these, rather than torch's launcher."""
     environment: Mapping[str, str]
     """Variables to add to the ranks' environment."""
     ports: ReservedPorts
@@ -125,7 +124,13 @@ def make(
         plan=planned,
         quiet=bool(options.get("quiet")),
         notices=[each for each in notices if each],
+        is_job=_is_job(options, config, binding),
     )
+
+
+def _is_job(options: Mapping[str, Any], config: LaunchConfig, binding: Sequence[str]) -> bool:
+    """Whether the ranks need nothing that only torch's launcher does."""
+    return config.num_nodes == 1 and not (binding or any(options.get(name) for name in _ELASTIC))
 
 
 def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str]:
@@ -142,7 +147,7 @@ def _fewest_ranks(config: LaunchConfig) -> str:
         "min_processes leaves out whole machines here, and needs several of them with --rdzv_backend c10d; "
         "notebook_launcher can also restart with fewer ranks on one machine"
     )
-    if config.sources["min_processes"].layer == COMMAND_LINE:
+    if config.is_option("min_processes"):
         raise ConfigurationError(f"--{why}")
     return f"{why}: it has no effect"
 
@@ -155,16 +160,15 @@ def _cpu_binding(planned: Plan) -> tuple[tuple[str, ...], str]:
     if planned.device == "cuda":
         return ("--numa-binding=node",), ""
     why = f"enable_cpu_affinity binds ranks to the cores close to their GPUs, but these run on {planned.device_text}"
-    if config.sources["cpu_affinity"].layer == COMMAND_LINE:
+    if config.is_option("cpu_affinity"):
         raise ConfigurationError(f"--{why}: leave it out")
     return (), f"{why}: it has no effect"
 
 
-def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> NoReturn:
-    """Runs a launch to its end, and exits.
+def start(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> NoReturn:
+    """Runs a launch to its end, and exits. The program of a single rank replaces this process.
 
     Args:
-        agent: Starts the ranks. For a single rank, the agent is killed, and the program replaces this process.
         target: The script, module, program or notebook.
         arguments: Its own arguments.
         options: The options of the command line, by name; `None` for those that are not given.
@@ -179,33 +183,24 @@ def start(agent: Agent, target: str, arguments: Sequence[str], options: Mapping[
     wanted = make(target, arguments, given, below, hardware.detect(), os.environ)
     for notice in () if wanted.quiet else wanted.notices:
         click.echo(notice, err=True)
+    if wanted.options is not None and wanted.is_job:
+        is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
+        name = program.name(target, is_module=is_module)
+        sys.exit(script_job.run(wanted.plan, wanted.launched, name, quiet=wanted.quiet))
+    script_job.end_server()
     if wanted.options is None:
-        agent.kill()
         _exec(wanted)
-    watcher = _watcher(target, wanted) if _can_watch(wanted) else None
-    sys.exit(agent.run(_order(wanted), watcher))
+    sys.exit(_elastic(wanted))
 
 
-def _order(wanted: Request) -> Order:
-    arguments = wanted.elastic()
-    debug, size = wanted.plan.config.debug, wanted.plan.world_size
-    return Order(arguments, wanted.environment, wanted.quiet, debug, size)
-
-
-def _watcher(target: str, wanted: Request) -> Watcher:
-    """Creates the watcher that draws the ranks in the terminal."""
-    from notebook_accel.cli.watch.watched_launch import WatchedLaunch
-    from notebook_accel.cli.watch.watcher import Watcher
-
-    is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
-    planned = wanted.plan
-    name = program.name(target, is_module=is_module)
-    return Watcher(WatchedLaunch(name, planned.device_text, planned.size, planned.world_size))
-
-
-def _can_watch(wanted: Request) -> bool:
-    """Whether ranks can be drawn, which needs a terminal and Python ranks, unless the user wants only their output."""
-    return console.can_draw() and sys.stdout.isatty() and wanted.launched[0] != "--no-python" and not wanted.quiet
+def _elastic(wanted: Request) -> int:
+    """Runs the ranks in torch's launcher; returns the exit code."""
+    agent = Agent()
+    try:
+        debug, size = wanted.plan.config.debug, wanted.plan.world_size
+        return agent.run(Order(wanted.elastic(), wanted.environment, wanted.quiet, debug, size))
+    finally:
+        agent.kill()
 
 
 def _exec(wanted: Request) -> NoReturn:

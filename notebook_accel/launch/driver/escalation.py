@@ -9,12 +9,11 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from notebook_accel.events import Disconnect, Event, Phase, PhaseChanged, Preempt, Signalled
-from notebook_accel.launch.driver.stop_policy import Steps, StopAction, StopPolicy, StopReason
+from notebook_accel.launch.driver.stop_policy import REQUESTED, Steps, StopAction, StopPolicy, StopReason
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.show import console
-from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.rank_spans import spans
 
 _NOTICE_AFTER = 1.0
@@ -58,7 +57,7 @@ class Shutdown:
     @property
     def is_requested(self) -> bool:
         """Whether the user requested the stop, as opposed to a failure or the timeout."""
-        return self.reason in (StopReason.INTERRUPT, StopReason.CANCEL)
+        return self.reason in REQUESTED
 
     def begin(self, reason: StopReason, now: float) -> None:
         """Starts the escalation that belongs to the reason."""
@@ -94,7 +93,7 @@ class Shutdown:
             self._waiting_announced = True
             left = spans(state.rank for _, state in self._unfinished())
             console.current.notice(
-                f"waiting up to {GRACE:g} s for ranks {left} to end; "
+                f"waiting up to {self._steps[0][0]:g} s for ranks {left} to end; "
                 f"interrupt again to {self._policy.second_request_text}"
             )
 

@@ -10,7 +10,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
-from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, StopReason, StopRequests
+from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.job import output_log, rank_error
@@ -27,6 +27,7 @@ from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
+from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -67,6 +68,7 @@ class Launch:
         *,
         detached: bool = False,
         saved: SavedLaunch | None = None,
+        streams: Streams = Streams.CALLS,
     ) -> None:
         self.job = Job(
             name,
@@ -98,11 +100,18 @@ class Launch:
         self._remaining = Remaining(planned, engine, environ) if shrinks else None
         self._environ = {**environ, **environment.of_job(self.job.id), **environment.of_time_limit(planned.config)}
         self._payload = packed
+        self._streams = streams
 
     @property
     def saves_checkpoints(self) -> bool:
         """Whether the ranks may save a checkpoint before they end."""
         return bool(self._plan.config.checkpoint_dir)
+
+    @property
+    def _policy(self) -> StopPolicy:
+        if self._streams is not Streams.CALLS:
+            return SCRIPT
+        return RESUMABLE if self.saves_checkpoints else ONE_CALL
 
     def run(self) -> None:
         """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
@@ -201,6 +210,7 @@ class Launch:
             rendezvous=rendezvous,
             heartbeat=self._plan.config.heartbeat,
             node_request=self._plan.node_request,
+            streams=self._streams,
         )
         self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
         started = self._engine.start(spec, EventLoop())
@@ -217,7 +227,7 @@ class Launch:
                 deadline=deadline,
                 stall_after=self._plan.config.stall_after,
                 remote_ranks=self._plan.world_size - len(self.job.ranks),
-                policy=RESUMABLE if self.saves_checkpoints else ONE_CALL,
+                policy=self._policy,
             )
             return runner.run(self._payload)
         finally:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE
+from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE, SCRIPT_GRACE
 
 
 class StopReason(enum.Enum):
@@ -26,6 +26,19 @@ class StopReason(enum.Enum):
     DEATH = "a rank died"
     TIMEOUT = "out of time"
     PREEMPTION = "SIGTERM"
+    TERMINATION = "terminated"
+    HANGUP = "hung up"
+    QUIT = "quit"
+
+
+REQUESTED = (
+    StopReason.INTERRUPT,
+    StopReason.CANCEL,
+    StopReason.TERMINATION,
+    StopReason.HANGUP,
+    StopReason.QUIT,
+)
+"""The reasons that are the user's, after which ranks that end have not failed."""
 
 
 class StopAction(enum.Enum):
@@ -79,6 +92,23 @@ RESUMABLE = replace(
     },
 )
 """For such ranks whose training saves checkpoints: after a SIGTERM, it would run on to the end of its step."""
+
+SCRIPT = replace(
+    ONE_CALL,
+    steps={
+        reason: ((0.0, signum), (SCRIPT_GRACE, signal.SIGKILL))
+        for reason, signum in {
+            StopReason.INTERRUPT: signal.SIGINT,
+            StopReason.CANCEL: signal.SIGINT,
+            StopReason.TERMINATION: signal.SIGTERM,
+            StopReason.HANGUP: signal.SIGHUP,
+            StopReason.QUIT: signal.SIGQUIT,
+            StopReason.FAILURE: signal.SIGTERM,
+            StopReason.DEATH: signal.SIGTERM,
+        }.items()
+    },
+)
+"""For ranks that run a script: they get the signal that this process has got, as from torch's launcher."""
 
 _INTERRUPT_PERSISTENT: Steps = ((0.0, signal.SIGINT), (0.5, StopAction.DISCONNECT), (GRACE, StopAction.GIVE_UP))
 PERSISTENT = StopPolicy(

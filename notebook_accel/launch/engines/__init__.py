@@ -108,6 +108,17 @@ def get(name: str | None = None, *, device: str | None = None) -> Engine:
     return running[key]
 
 
+def for_script(source: str = "") -> Engine:
+    """The process's engine for ranks that run a script, each of which is a process of this machine.
+
+    Args:
+        source: The script.
+    """
+    from notebook_accel.launch.engines import server_connection
+
+    return get("spawn" if sys.platform == "darwin" or server_connection.may_set_load_time(source) else "forkserver")
+
+
 def default() -> Engine:
     """The engine that launches will probably use, from a quick check of the devices, to warm it up early."""
     from notebook_accel import hardware

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from notebook_accel.launch.system.network import ReservedPorts
 from notebook_accel.launch.wire import constants
+from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel
 
@@ -84,6 +85,7 @@ class RanksSpec:
     """Seconds between two heartbeats of a rank."""
     node_request: NodeRequest | None = None
     """The nodes of a cluster to start on; `None` for this node."""
+    streams: Streams = Streams.CALLS
     pace: float | None = None
     """Seconds between two progress reports of a rank; by default, longer the more ranks there are."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import weakref
@@ -27,8 +28,13 @@ _LOAD_VARS = (
 _HARMLESS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"),  # ranks apply these themselves
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn sets them as it is imported
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",  # read with each group
     "PYTORCH_NVML_BASED_CUDA_CHECK",  # Lightning sets it as it is imported; torch reads it at each check
 )
+
+
+_IN_CODE = re.compile(r"""["'](?:KMP|GOMP|OMP|MKL|OPENBLAS|PYTORCH|TORCH|GLOO_DEVICE)_\w+\\?["']""")
+"""The name of such a variable as a text in Python code."""
 
 
 _reaped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
@@ -149,6 +155,14 @@ def load_time(environment: Mapping[str, str]) -> dict[str, str]:
     """
     found = {**environment, **recorder_size(environment)}
     return {name: value for name, value in found.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
+
+
+def may_set_load_time(source: str) -> bool:
+    """Whether code names a variable that libraries read when they load, so that it may set it before it imports them.
+
+    A rank that is to find the variable can't be a fork of a server that has loaded them.
+    """
+    return _IN_CODE.search(source) is not None
 
 
 def _reap_later(child: subprocess.Popen[bytes] | None) -> None:

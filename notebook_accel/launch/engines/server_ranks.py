@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from notebook_accel.errors import LaunchError
-from notebook_accel.events import Exited
+from notebook_accel.events import Exited, Returned
 from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.local_ranks import LocalRanks
 from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.engines.server_connection import Server
 from notebook_accel.launch.system.limits import explain_refusal
+from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.rank_streams import PIPE_SIZE
 from notebook_accel.launch.wire.stream import Channel, close_all, pair
@@ -114,25 +115,28 @@ class ServerRanks(LocalRanks):
     def _start_process(self, number: int, environment: Mapping[str, str]) -> tuple[Channel, dict[int, str]]:
         """Starts a process; returns its channel, and the descriptors and names of its output pipes."""
         own_end, rank_end = pair()
-        out, err = output_pipe(), output_pipe()
+        streams = self._spec.streams
+        pipes = [] if streams is Streams.DRIVERS else [output_pipe(), output_pipe()]
+        given = [] if streams is Streams.CALLS else [0] if pipes else [0, 1, 2]
         order = {
             "op": "rank",
             "rank": number,
             "env": dict(environment),
             "heartbeat": self._spec.heartbeat,
             "pace": self._spec.report_interval,
+            "streams": streams.value,
         }
         try:
-            self._channel.send(order, fds=[rank_end.fileno(), out[1], err[1]])
+            self._channel.send(order, fds=[rank_end.fileno(), *given, *(writing for _, writing in pipes)])
         except OSError:
             own_end.close()
-            close_all([out[0], err[0]])
+            close_all([reading for reading, _ in pipes])
             raise
         finally:
             rank_end.close()
-            close_all([out[1], err[1]])
+            close_all([writing for _, writing in pipes])
         self._started += 1
-        return Channel(own_end), {out[0]: "stdout", err[0]: "stderr"}
+        return Channel(own_end), dict(zip((reading for reading, _ in pipes), ("stdout", "stderr"), strict=False))
 
     def signal_process(self, number: int, signum: int) -> None:
         """Sends a signal to a process, through the server."""
@@ -140,6 +144,10 @@ class ServerRanks(LocalRanks):
         self._server.wake()
 
     def _on_process_exit(self, number: int, how: Exited) -> None:
+        is_script = self._spec.streams is not Streams.CALLS
+        if is_script and how.code == 0 and self.processes[number].life is Life.BUSY:
+            self.processes[number].streams.read_rest()
+            self._report(number, Returned())  # it has ended the process itself, as with `os._exit(0)`
         self._on_exit(number, how)
 
     def _request(self, order: Mapping[str, object]) -> None:

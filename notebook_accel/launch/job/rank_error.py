@@ -37,8 +37,7 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
         oom_killed: Whether the system killed a process for lack of memory while the group ran.
         world_size: The number of ranks on all nodes; by default those given, if they begin with rank 0.
     """
-    found = [state for state in states if _has_failed(state)]
-    found.sort(key=_order)
+    found = failed(states)
     spread = len({state.host for state in states if state.host}) > 1
     described = [(state, _describe(state, oom_killed, is_cause=state is found[0])) for state in found]
     failures = _merge_alike(
@@ -60,6 +59,11 @@ def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | No
     raised = RankError("\n".join(text), failures)
     raised.__cause__ = first.exception
     return raised
+
+
+def failed(states: Sequence[RankState]) -> list[RankState]:
+    """The ranks that have failed by themselves, the cause first."""
+    return sorted(filter(_has_failed, states), key=_order)
 
 
 def _shown(state: RankState, detail: str) -> str:

@@ -37,7 +37,8 @@ def open_rendezvous(config: LaunchConfig, attempt: int) -> Rendezvous:
     listener = None
     host, port = config.master_addr, config.port
     if config.num_nodes == 1:
-        host, port = LOOPBACK, 0 if port == DEFAULT_PORT else port
+        is_default = port == DEFAULT_PORT and not config.is_option("port")
+        host, port = LOOPBACK, 0 if is_default else port
     if config.node_rank == 0:
         listener = _listen(host, port)
         port = listener.getsockname()[1]

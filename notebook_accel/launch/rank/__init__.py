@@ -15,11 +15,12 @@ step_profiles.py    ─ profiles training steps
 stdin.py            ─ `input()`
 display_shell.py    ─ `display()`, with figures and tables
 debug_adapter.py    ─ connects debugpy to the notebook's debugger
+script.py           ─ runs a script as `python SCRIPT` does
 interrupts.py       ─ when SIGINT raises `KeyboardInterrupt`
 disconnect.py       ─ ends a collective that no signal can interrupt
 forked_child.py     ─ ends a process that the user's code has forked, once it leaves the function
 rehearsal.py        ─ what a warm rank does before it is needed
 unsaved_training.py ─ warns of a training that `checkpoint=` does not save
 
-A script that the command line watches has the same second thread and the same patches; see `cli/watch/`.
+A rank that runs a script has the same second thread and the same patches.
 """

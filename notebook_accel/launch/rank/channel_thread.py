@@ -62,7 +62,7 @@ class ChannelThread:
     Python raises an interrupt only in the main thread, so it cannot cut a message in two.
 
     Args:
-        channel: The channel to the driver, or to the watcher of a script.
+        channel: The channel to the driver.
         heartbeat: The least seconds between two samples of the memory.
         pace: Seconds between two reports of bars and metrics.
         isolated: Whether all threads of this process belong to the rank.

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from notebook_accel import events
 from notebook_accel.events import Exited, to_wire
-from notebook_accel.launch.rank import rehearsal, stdin, unsaved_training
+from notebook_accel.launch.rank import rehearsal, script, stdin, unsaved_training
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
@@ -38,6 +38,7 @@ from notebook_accel.launch.rank.patches import (
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import network, own_process
 from notebook_accel.launch.wire import pickling, pipe_marks
+from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.launch.wire.stream import Channel, Message
@@ -57,16 +58,29 @@ class RankStart:
     pace: float
     """Seconds between two reports of its progress."""
     fds: Sequence[int]
-    """Its channel, standard output and standard error."""
+    """Its channel, standard input if it runs a script, standard output and standard error."""
+    streams: Streams
 
     @classmethod
     def from_message(cls, message: Message) -> RankStart:
         header = message.header
-        return cls(header["rank"], header["env"], header["heartbeat"], header["pace"], message.fds)
+        return cls(
+            header["rank"],
+            header["env"],
+            header["heartbeat"],
+            header["pace"],
+            message.fds,
+            Streams(header["streams"]),
+        )
+
+    @property
+    def runs_script(self) -> bool:
+        """Whether its only call is to run a script, after which the process exits as Python does."""
+        return self.streams is not Streams.CALLS
 
     def options(self) -> dict[str, Any]:
         """What `main` needs beside the descriptors and the environment."""
-        return {"rank": self.rank, "heartbeat": self.heartbeat, "pace": self.pace}
+        return {"rank": self.rank, "heartbeat": self.heartbeat, "pace": self.pace, "streams": self.streams.value}
 
 
 def prepare() -> None:
@@ -127,13 +141,18 @@ def run_forked(start: RankStart, parent: int) -> NoReturn:
     _run_to_exit(start)
 
 
-def main(channel: int, out: int, err: int, options: Mapping[str, Any]) -> NoReturn:
-    """The start of a spawned rank: a new interpreter in a session of its own, its environment already in place."""
+def main(*arguments: Any) -> NoReturn:
+    """The start of a spawned rank: a new interpreter in a session of its own, its environment already in place.
+
+    Args:
+        arguments: The descriptors, and the options of `RankStart`.
+    """
+    *fds, options = arguments
     environment = dict(os.environ)
     prepare()
     settle(os.getppid())
     own_process.set_environment(environment)  # imports may have added to it
-    _run_to_exit(RankStart(options["rank"], environment, options["heartbeat"], options["pace"], (channel, out, err)))
+    _run_to_exit(RankStart(**{**options, "streams": Streams(options["streams"])}, environment=environment, fds=fds))
 
 
 def settle(parent: int) -> None:
@@ -149,15 +168,21 @@ def _run_to_exit(start: RankStart) -> NoReturn:
     code = 1
     try:
         channel = Channel(socket.socket(fileno=start.fds[0]))
-        own_process.redirect_streams(*start.fds[1:])
-        pipe_marks.set_pipes([os.dup(1), os.dup(2)])
+        if start.runs_script:
+            script.take_streams(start.fds[1:], shared=start.streams is Streams.DRIVERS)
+        else:
+            own_process.redirect_streams(*start.fds[1:])
+        if start.streams is not Streams.DRIVERS:
+            pipe_marks.set_pipes([os.dup(1), os.dup(2)])
         own_process.limit_threads()
         unsaved_training.watch()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.set_sink(None))
-        rank = Rank(channel, start.heartbeat, pace=start.pace)
+        rank = Rank(channel, start.heartbeat, pace=start.pace, calls_once=start.runs_script)
         rank.serve()
+        if start.runs_script:
+            script.exit()
         code = int(rank.failed)
         own_process.finish(wait=not rank.failed)
         if not rank.failed and os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cpu":

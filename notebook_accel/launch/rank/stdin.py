@@ -1,4 +1,4 @@
-"""`input()` and `getpass()` in a rank: request a line from the user, at the notebook or at the watcher's terminal."""
+"""`input()` and `getpass()` in a rank: request a line from the user, at the notebook or at the terminal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _builtin_input = builtins.input
 _own_getpass = getpass.getpass
 
 
-def install(no_answer: str = NO_INPUT, *, labeled: bool = True) -> None:
+def install(no_answer: str = NO_INPUT) -> None:
     """Replaces `input()`, also for pdb, and `getpass.getpass()` by functions that send their prompts.
+
+    If there are several ranks, the prompt says which one asks.
 
     Args:
         no_answer: The text of the `EOFError` where there is no answer.
-        labeled: Whether the prompt says which rank asks, if there are several.
     """
 
     def ask(prompt: object, *, hidden: bool) -> str:
         sys.stdout.flush()
         sys.stderr.flush()
-        label = f"[{os.environ['RANK']}] " if labeled and int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+        label = f"[{os.environ['RANK']}] " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
         answer = events.request_input("", f"{label}{prompt}", hidden=hidden)
         if answer is None:
             raise EOFError(no_answer)
@@ -46,3 +47,9 @@ def install(no_answer: str = NO_INPUT, *, labeled: bool = True) -> None:
 
     builtins.input = _input
     getpass.getpass = _getpass
+
+
+def uninstall() -> None:
+    """Undoes `install`."""
+    builtins.input = _builtin_input
+    getpass.getpass = _own_getpass

@@ -260,7 +260,10 @@ class Server:
     def _start(self, group: Group, message: Message) -> None:
         message.header["env"].update(abandoned.mark(self._kernel))
         start = RankStart.from_message(message)
-        self._warm_ranks.expect(len(group.pids) + 1)
+        if start.runs_script:
+            self._warm_ranks.expect_none()
+        else:
+            self._warm_ranks.expect(len(group.pids) + 1)
         try:
             group.pids[start.rank] = self._start_process(start, message)
         except OSError as error:
@@ -275,7 +278,9 @@ class Server:
         """
         if self._method == "spawn":
             return spawn(f"{rank_main.__name__}:main", start.fds, start.environment, start.options())
-        return self._warm_ranks.assign(message) or forking.fork(partial(self._run_forked, start))
+        # A warm rank has drawn random numbers, which a script would notice.
+        warm = None if start.runs_script else self._warm_ranks.assign(message)
+        return warm or forking.fork(partial(self._run_forked, start))
 
     # The end of child processes
 

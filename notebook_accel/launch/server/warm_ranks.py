@@ -46,6 +46,10 @@ class WarmRanks:
         """Raises the target to the number of ranks of a launch."""
         self._target = min(max(self._target, ranks), _MOST)
 
+    def expect_none(self) -> None:
+        """Keeps no more of them, because no launch will follow."""
+        self._target = 0
+
     def assign(self, start: Message) -> int | None:
         """Makes one of them a rank. Returns its process ID, or `None` if none is left."""
         if not self._channels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 import sys
 from collections.abc import Mapping
@@ -18,8 +19,20 @@ GRACE = 5.0
 """How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 PREEMPTION_GRACE = 25.0
 """How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
+SCRIPT_GRACE = 30.0
+"""How many seconds a script has to end after a signal, as under torch's launcher."""
 STEP_MARK = "notebook-accel: a step ends"
 """The name of the events that mark the ends of steps in a trace of torch's profiler."""
+
+
+class Streams(enum.Enum):
+    """The standard streams of ranks, and thereby what runs in them: calls, or a script."""
+
+    CALLS = "calls"  # no input; the driver reads what they write
+    SCRIPT = "script"  # the driver's input; it reads what they write
+    DRIVERS = "driver's"  # a script, which reads and writes where the driver does
+
+
 RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """How many collectives torch's flight recorder keeps: the name of the variable, and its name in older versions."""
 _RANKS_AT_FULL_RATE = 10

@@ -77,8 +77,10 @@ def wrap_in_process(function: Callable[..., Any], args: Sequence[Any], kwargs: M
     return Payload((), (), unpacked=Unpacked(function, tuple(args), dict(kwargs), frozenset(names)))
 
 
-def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
-    """Pickles a call, together with the state of this process that the ranks mirror.
+def pack(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, mirror: bool = True
+) -> Payload:
+    """Pickles a call, by default together with the state of this process, which the ranks mirror.
 
     Raises:
         PayloadError: Something that the function captures, or an argument, cannot be pickled. The message names it.
@@ -97,7 +99,7 @@ def pack(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
         warnings.warn(unpicklable.describe_device_tensors(function, args, kwargs, pickler.device_bytes), stacklevel=4)
     used = pickler.used_names.union(pickling.used_names(function.__code__) if hasattr(function, "__code__") else ())
-    payload = write(pickler, notebook_state.capture())
+    payload = write(pickler, notebook_state.capture() if mirror else None)
     return replace(payload, names=frozenset(pickler.definitions), used_names=used)
 
 

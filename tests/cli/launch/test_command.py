@@ -6,15 +6,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from notebook_accel.launch.server import store_guard
 from tests.launch.own_processes import wait_until
 from tests.live_notebook import without_gloo
 
@@ -77,7 +77,7 @@ def test_a_mistake_is_told_in_a_line(tmp_path: Path) -> None:
 @pytest.mark.smoke
 def test_a_machine_without_a_place_for_temporary_files_is_told(script: Path) -> None:
     code = "import sys, tempfile; tempfile.tempdir = '/proc/none'; from notebook_accel.cli import entry; entry.run()"
-    command = [sys.executable, "-c", code, "launch", "--cpu", "--num_processes", "2", str(script)]
+    command = [sys.executable, "-c", code, "launch", "--cpu", "--num_processes", "2", "--tee", "3", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: torch's launcher needs a temporary folder: [Errno 2]")
@@ -236,21 +236,34 @@ signal.signal(signal.SIGTERM, save)
 """
 
 
+@dataclass
+class Waiting:
+    """A launch whose two ranks have begun."""
+
+    command: subprocess.Popen[str]
+    starter: psutil.Process
+    """What has started the ranks: the fork server, or torch's launcher."""
+    ranks: list[psutil.Process]
+    others: list[psutil.Process]
+    """All processes that the command has started."""
+
+
 @contextmanager
-def waiting(tmp_path: Path, before: str = "") -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
-    """A launch whose two ranks have begun, and all its processes."""
+def waiting(tmp_path: Path, door: Sequence[str] = (), before: str = "") -> Iterator[Waiting]:
     script = tmp_path / "waits.py"
     # Ranks write where they like, so a line is to be one write.
-    script.write_text(f"{before}\nimport threading\nprint('began\\n', end='', flush=True)\nthreading.Event().wait()")
-    command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", str(script)]
+    tell = "print(f'{os.getpid()}\\n', end='', flush=True)"
+    script.write_text(f"{before}\nimport os, threading\n{tell}\nthreading.Event().wait()")
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", *door, str(script)]
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     others: list[psutil.Process] = []
     try:
-        assert [process.stdout.readline() for _ in range(2)] == ["began\n"] * 2
+        ranks = [psutil.Process(int(process.stdout.readline())) for _ in range(2)]
         others += psutil.Process(process.pid).children(recursive=True)
-        yield process, others
+        assert set(ranks) < set(others)
+        yield Waiting(process, ranks[0].parent(), ranks, others)
     finally:
         for each in (process, *others):
             with suppress(psutil.NoSuchProcess):
@@ -258,25 +271,26 @@ def waiting(tmp_path: Path, before: str = "") -> Iterator[tuple[subprocess.Popen
         process.communicate()
 
 
-ENDS: dict[str, tuple[Callable[[subprocess.Popen[str], list[psutil.Process]], object], int]] = {
-    "interrupt": (lambda launcher, _: launcher.send_signal(signal.SIGINT), 130),
-    "kill": (lambda launcher, _: launcher.kill(), -9),
-    "kill a rank": (lambda _, others: others[-1].kill(), 137),
-    "kill torch's launcher": (lambda _, others: others[0].kill(), 137),
-    "kill both": (lambda launcher, others: [each.kill() for each in (launcher, others[0])], -9),
+DOORS: dict[str, Sequence[str]] = {"fork server": (), "torch's launcher": ("--role=rank",)}
+ENDS: dict[str, tuple[Callable[[Waiting], object], int]] = {
+    "interrupt": (lambda launch: launch.command.send_signal(signal.SIGINT), 130),
+    "terminate": (lambda launch: launch.command.terminate(), 143),
+    "kill": (lambda launch: launch.command.kill(), -9),
+    "kill a rank": (lambda launch: launch.ranks[1].kill(), 137),
+    "kill what starts the ranks": (lambda launch: launch.starter.kill(), 137),
+    "kill both": (lambda launch: [each.kill() for each in (launch.command, launch.starter)], -9),
 }
 
 
 @pytest.mark.parametrize("way", ENDS)
-def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_no_rank_outlives_its_launch(tmp_path: Path, door: str, way: str) -> None:
     end, code = ENDS[way]
-    with waiting(tmp_path) as (launcher, others):
-        # Torch's launcher, two ranks, and the guard of its store, which only root may have on some systems.
-        assert len(others) == 3 + store_guard.is_available()
-        end(launcher, others)
-        launcher.communicate(timeout=60)
-        assert launcher.returncode == code
-        _, alive = psutil.wait_procs(others, timeout=40)
+    with waiting(tmp_path, DOORS[door]) as launch:
+        end(launch)
+        launch.command.communicate(timeout=60)
+        assert launch.command.returncode == code
+        _, alive = psutil.wait_procs(launch.others, timeout=40)
         assert not alive
     if way == "kill both":
         return  # nobody is left who could remove a folder
@@ -284,17 +298,17 @@ def test_no_rank_outlives_its_launch(tmp_path: Path, way: str) -> None:
     assert not list(tmp_path.glob("torchelastic_*"))
 
 
-def test_ranks_have_their_time_to_save_however_often_their_launch_is_terminated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("door", DOORS)
+def test_ranks_have_their_time_to_save_however_often_their_launch_is_terminated(tmp_path: Path, door: str) -> None:
     """As by a supervisor that signals all processes of a control group, and the command beside."""
-    with waiting(tmp_path, SAVE_WHEN_TERMINATED) as (launcher, others):
-        launcher.terminate()
+    with waiting(tmp_path, DOORS[door], SAVE_WHEN_TERMINATED) as launch:
+        launch.command.terminate()
         assert wait_until(lambda: len(list(tmp_path.glob("saving *"))) == 2)
-        agent = others[0]
-        for process in (agent, launcher, agent):
+        for process in (launch.starter, launch.command, launch.starter):
             process.terminate()
             assert wait_until(partial(is_taken, process.pid, signal.SIGTERM))
         (tmp_path / "go").touch()
-        launcher.communicate(timeout=60)
+        launch.command.communicate(timeout=60)
     assert len(list(tmp_path.glob("saved *"))) == 2
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from notebook_accel.cli.launch import start
+from notebook_accel.cli.launch import start, wrapper
 from notebook_accel.cli.launch.start import Request
-from notebook_accel.cli.watch import wrapper
 from notebook_accel.config import file
 from notebook_accel.config.environment_variables import from_environment
 from notebook_accel.errors import ConfigurationError, HardwareError

@@ -53,7 +53,7 @@ def _with_shell(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if events.has_sink():
+        if events.is_drawn():
             from notebook_accel.launch.rank import display_shell
 
             display_shell.ensure()

@@ -140,7 +140,7 @@ def _patch_logger(module: Any) -> None:
 
 
 def _is_captured(bar: Any) -> bool:
-    return events.has_sink() and bar.verbose == _VERBOSE_BAR
+    return events.is_drawn() and bar.verbose == _VERBOSE_BAR
 
 
 def _mean(value: Any) -> float:

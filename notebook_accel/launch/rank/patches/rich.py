@@ -124,7 +124,7 @@ def _patch(module: Any) -> None:
 def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def start(self: Any) -> None:
-        if not events.has_sink() or self.disable:
+        if not events.is_drawn() or self.disable:
             original(self)
             return
         tracked = _running().get(id(self)) or _RunningProgress(

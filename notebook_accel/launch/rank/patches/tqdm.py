@@ -149,7 +149,7 @@ def _patched_init(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         for name in _FRONT_END_OPTIONS:
             kwargs.pop(name, None)
-        if events.has_sink():
+        if events.is_drawn():
             self._accel_number = new_number()
             file = args[_FILE_INDEX] if len(args) > _FILE_INDEX else kwargs.get("file")
             self._accel_draws = not is_terminal(file)

@@ -105,7 +105,7 @@ def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., 
     def make(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         made = getattr(self, bar, None)
-        if events.has_sink() and made is not None and not getattr(made, "desc", name):
+        if events.is_drawn() and made is not None and not getattr(made, "desc", name):
             made.set_description_str(name)
         return result
 

@@ -15,20 +15,16 @@ def main() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # that folder
-    home = os.path.dirname(os.path.dirname(folder))
+    home = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     if home not in sys.path:
         sys.path.append(home)  # a copy that is not installed
-    from notebook_accel.cli.watch import rank_variables, script_process
+    from notebook_accel.cli.launch import rank_variables
+    from notebook_accel.launch.rank import script
     from notebook_accel.launch.rank.patches import jax
 
     rank_variables.unpack()
     jax.install()
-    if "NOTEBOOK_ACCEL_WATCHER" in os.environ:
-        from notebook_accel.cli.watch import watched_rank
-
-        script_process.run_to_end(watched_rank.main)
-    else:
-        script_process.run_to_end(script_process.program(sys.argv[1:]))
+    script.run_to_end(script.program(sys.argv[1:]))
 
 
 if __name__ == "__main__":

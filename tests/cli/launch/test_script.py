@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.cli.watch import wrapper
+from notebook_accel.cli.launch import wrapper
 from tests.cli.launch.test_command import launch
 
 # What the end has to see to: each of these would be lost if the process just left.
