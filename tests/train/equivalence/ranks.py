@@ -204,6 +204,9 @@ def serve(address: str, folder: str) -> None:
     """On a rank: runs the scripts that it is sent, until there are no more."""
     import torch
 
+    from notebook_accel.train.ranks.logging import MultiProcessAdapter
+
+    MultiProcessAdapter.warning_once = MultiProcessAdapter.warning  # each program is warned, not only the first
     torch.set_num_threads(1)
     sys.path.insert(0, folder)
     for descriptor in (1, 2):  # ranks that can't agree abort with many words
@@ -276,15 +279,11 @@ def _reset() -> None:
     import torch.distributed as dist
 
     from notebook_accel import AcceleratorState, GradientState
-    from notebook_accel.train.ranks.logging import MultiProcessAdapter
 
     for name in ("NOTEBOOK_ACCEL_CHECKPOINT_DIR", "NOTEBOOK_ACCEL_CHECKPOINT_EVERY"):
         os.environ.pop(name, None)
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
-    for each in [vars(module).get(name) for module in list(sys.modules.values()) for name in ("_log", "_logger")]:
-        if isinstance(each, MultiProcessAdapter):
-            each._warned.clear()  # each program is warned
     if "accelerate" in sys.modules:
         from accelerate import state as theirs
 
