@@ -476,7 +476,6 @@ _UTILS = ("DataLoaderConfiguration", "GradientAccumulationPlugin", "set_seed")
 def _imports(program: Program, library: str) -> list[str]:
     names = ["Accelerator", *["DataLoaderConfiguration"] * bool(_loading(program))]
     names += ["GradientAccumulationPlugin"] * any("Plugin" in each for each in _accumulating(program))
-    names += ["LocalSGD"] * bool(program.local_steps)
     names += ["notebook_launcher"]
     others = list(STRATEGIES[program.strategy].names)
     names += ["set_seed"] * program.seeds
@@ -492,6 +491,7 @@ def _imports(program: Program, library: str) -> list[str]:
     ]
     lines += [")", ""]
     lines += [f"from {library} import {', '.join(name for name in names if name not in _UTILS)}"]
+    lines += [f"from {library}.local_sgd import LocalSGD"] * bool(program.local_steps)
     others += [name for name in names if name in _UTILS]
     return lines + [f"from {library}.utils import {', '.join(others)}"] * bool(others)
 
