@@ -178,7 +178,12 @@ class PreparedLoader(DataLoader[Any]):
         is_full = not self.end_of_dataloader or self.remainder > 0
         if is_full and self._total_batch_size is not None:
             return self._total_batch_size // self.num_processes
-        return None if self._active is None else rows.count(self._active.batch)
+        if self._active is None:
+            return None
+        batch = self._active.batch
+        found = rows.count(batch)
+        has_records = isinstance(batch, list) and not any(map(rows.may_have_rows, rows.types_of(batch)))
+        return None if has_records and found != len(batch) else found  # each of them may be a sample
 
     def _begin_epoch(self, resumed: Resumed) -> tuple[Any, Iterator[Any]]:
         """Starts an epoch; returns its first batch and an iterator over the others."""

@@ -137,6 +137,10 @@ FOUND = {
         ),
         EQUAL,
     ),
+    "a batch is a list of samples, and its sampler chooses how many": (
+        Program(ranks=2, form="records", order="own batches"),
+        EQUAL,
+    ),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
 """Programs that were wrong once, or nearly, and how they end."""
