@@ -88,6 +88,11 @@ class DataParallel(Strategy):
                     f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
                     "no collectives to join: pass the model that accelerator.prepare(model) returned"
                 )
+        if any(not getattr(model, "require_backward_grad_sync", True) for model in joinables):
+            raise ConfigurationError(
+                "join_uneven_inputs ends by giving all ranks the weights of one of them, so what the others have "
+                "learned by themselves within LocalSGD or no_sync would be lost: leave out one of the two"
+            )
         return Join(joinables) if joinables else nullcontext()
 
 

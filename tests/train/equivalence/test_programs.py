@@ -141,6 +141,10 @@ FOUND = {
         Program(ranks=2, form="records", order="own batches"),
         EQUAL,
     ),
+    "the weights of one rank would replace those that others average": (
+        Program(**UNEVEN, samples=2, local_steps=2),
+        REFUSED,
+    ),
     "a rank has no batch at all": (Program(**UNEVEN, samples=1, accumulation=2, epochs=2, optimizer="adamw"), EQUAL),
 }
 """Programs that were wrong once, or nearly, and how they end."""
