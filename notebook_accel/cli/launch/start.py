@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from notebook_accel.cli.launch.rendezvous import rendezvous
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.layers import Layer
 from notebook_accel.config.resolve import base_layers
+from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import Hardware
 from notebook_accel.launch.plan import other_frameworks, plan
@@ -110,7 +111,11 @@ def make(
             *_torch_options(options, config),
             *binding,
         )
-    notices = [*planned.notice.splitlines(), binding_notice, _fewest_ranks(config)]
+    is_job = _is_job(options, config, binding)
+    if is_job and "monitor_interval" in options:
+        planned = replace(planned, config=replace(config, heartbeat=options["monitor_interval"]))
+    unused = _unused(config, is_job=is_job and arguments_of_torch is not None)
+    notices = [*planned.notice.splitlines(), unused, binding_notice, _fewest_ranks(config)]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
         notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     added, ports = of_launch(planned, environ, interface), ReservedPorts()
@@ -124,13 +129,23 @@ def make(
         plan=planned,
         quiet=bool(options.get("quiet")),
         notices=[each for each in notices if each],
-        is_job=_is_job(options, config, binding),
+        is_job=is_job,
     )
 
 
 def _is_job(options: Mapping[str, Any], config: LaunchConfig, binding: Sequence[str]) -> bool:
     """Whether the ranks need nothing that only torch's launcher does."""
     return config.num_nodes == 1 and not (binding or any(options.get(name) for name in _ELASTIC))
+
+
+def _unused(config: LaunchConfig, *, is_job: bool) -> str:
+    """A notice of settings that only launches from Python use; `stall_after` is for jobs of scripts, too."""
+    left = [
+        f"{name}{config.cite(name)}"
+        for name, row in SETTINGS.items()
+        if row.python_only and name in config.sources and not (is_job and name == "stall_after")
+    ]
+    return f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
 
 
 def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import check_precision
-from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Hardware, accelerators
 from notebook_accel.launch import engines
@@ -144,11 +143,7 @@ def make_for_torchrun(config: LaunchConfig, hardware: Hardware) -> Plan:
         hardware = hardware.without("tpu", why)
     planned = _make_here(config, hardware, TORCHRUN)
     capacity.check(planned.size, TORCHRUN, config.cite("num_processes"))
-    left = [
-        f"{name}{config.cite(name)}" for name, row in SETTINGS.items() if row.python_only and name in config.sources
-    ]
-    unheard = f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
-    return planned.noting(unheard)
+    return planned
 
 
 def _check_can_shrink(config: LaunchConfig, device: str) -> None:

@@ -353,10 +353,21 @@ def test_a_tpu_is_left_to_notebooks(train: str) -> None:
 
 
 def test_what_only_a_launch_from_python_follows_is_named(train: str) -> None:
-    made = make(train, environ={"NOTEBOOK_ACCEL_STALL_AFTER": "9"}, num_processes=2)
-    assert made.notices == [
-        "stall_after (from NOTEBOOK_ACCEL_STALL_AFTER): ignored here, since only launches from Python use it"
-    ]
+    environ = {"NOTEBOOK_ACCEL_STALL_AFTER": "9", "NOTEBOOK_ACCEL_TIMEOUT": "99"}
+    timeout, end = "timeout (from NOTEBOOK_ACCEL_TIMEOUT)", "ignored here, since only launches from Python use it"
+    made = make(train, environ=environ, num_processes=2)
+    assert made.notices == [f"{timeout}: {end}"]
+    assert made.plan.config.stall_after == 9
+    for unheard in (
+        make(train, environ=environ, num_processes=2, tee="3"),
+        make(train, environ=environ, num_processes=1),
+    ):
+        assert unheard.notices == [f"{timeout} and stall_after (from NOTEBOOK_ACCEL_STALL_AFTER): {end}"]
+
+
+def test_the_monitor_interval_is_that_of_the_signs_of_life(train: str) -> None:
+    assert make(train, num_processes=2, monitor_interval=0.5).plan.config.heartbeat == 0.5
+    assert "--monitor-interval=0.5" in (make(train, num_processes=2, monitor_interval=0.5, tee="3").options or ())
 
 
 def test_gpus_of_a_lower_layer_give_way(train: str) -> None:
