@@ -111,14 +111,14 @@ def test_ranks_have_the_dimensions_of_the_launch(monkeypatch: pytest.MonkeyPatch
     assert found.values == {"parallelism": {"parallelism_config_tp_size": 2}}
     assert variables.from_environment({**user, "ACCELERATE_USE_PARALLELISM_CONFIG": "false"}).values == {}
     sizes = {"parallelism_config_dp_shard_size": 4, "parallelism_config_cp_size": 2}
-    for name, value in variables.rank_environment(LaunchConfig(parallelism=sizes), user).items():
+    told = variables.rank_environment(LaunchConfig(parallelism=sizes), user)
+    assert environment.read(told).parallelism
+    for name, value in told.items():
         monkeypatch.setenv(name, value)
     pytest.importorskip("torch")
-    from notebook_accel.train.accelerator import arguments
     from notebook_accel.train.options.parallelism import ParallelismConfig
 
-    config = arguments.parallelism(None, None)
-    assert config == ParallelismConfig(dp_shard_size=4, cp_size=2, dp_replicate_size=1, tp_size=1)
+    assert ParallelismConfig() == ParallelismConfig(dp_shard_size=4, cp_size=2, dp_replicate_size=1, tp_size=1)
 
 
 def test_a_launch_overrules_what_its_ranks_would_inherit() -> None:
