@@ -21,7 +21,7 @@ from notebook_accel.cli.launch.agent_process import Agent
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.options import merged
 from notebook_accel.cli.launch.rendezvous import rendezvous
-from notebook_accel.config import LaunchConfig
+from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import Layer
 from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.settings import SETTINGS
@@ -113,7 +113,8 @@ def make(
         )
     is_job = _is_job(options, config, binding)
     if is_job and "monitor_interval" in options:
-        planned = replace(planned, config=replace(config, heartbeat=options["monitor_interval"]))
+        heartbeat = kinds.seconds.parse("monitor_interval", options["monitor_interval"])
+        planned = replace(planned, config=replace(config, heartbeat=heartbeat))
     unused = _unused(config, is_job=is_job and arguments_of_torch is not None)
     notices = [*planned.notice.splitlines(), unused, binding_notice, _fewest_ranks(config)]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:

@@ -366,8 +366,8 @@ def test_what_only_a_launch_from_python_follows_is_named(train: str) -> None:
 
 
 def test_the_monitor_interval_is_that_of_the_signs_of_life(train: str) -> None:
-    assert make(train, num_processes=2, monitor_interval=0.5).plan.config.heartbeat == 0.5
-    assert "--monitor-interval=0.5" in (make(train, num_processes=2, monitor_interval=0.5, tee="3").options or ())
+    assert make(train, num_processes=2, monitor_interval="0.5").plan.config.heartbeat == 0.5
+    assert "--monitor-interval=0.5" in (make(train, num_processes=2, monitor_interval="0.5", tee="3").options or ())
 
 
 def test_gpus_of_a_lower_layer_give_way(train: str) -> None:
