@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -65,7 +67,8 @@ def command(
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
     words = program.program(target, arguments, {"module": module})
     name = program.name(target, is_module=module)
-    curve = scaling(_script(words, name), processes, **({"device": "cpu"} if cpu else {}))
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():  # what the ranks write
+        curve = scaling(_script(words, name), processes, **({"device": "cpu"} if cpu else {}))
     if output is not None:
         head = f"<!doctype html><meta charset=utf-8><title>{html.escape(name)}</title>"
         output.write_text(f"{head}{curve._repr_html_()}\n", encoding="utf-8")

@@ -27,7 +27,7 @@ if __name__ == "__main__":
         optimizer.step()
         optimizer.zero_grad()
         accelerator.log({"step size": float(sys.argv[1])}, step=step)
-    print("trained by", accelerator.process_index, file=sys.stderr)
+    print("trained by", accelerator.process_index)
     sys.exit(0)
 """
 APART = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
