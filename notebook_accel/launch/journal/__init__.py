@@ -1,6 +1,7 @@
 """A job's journal: a folder on disk, written while the job runs, and read by any process that attaches to it.
 
     records.py        ─ the folder of each job: its files, which jobs exist and run
+    private_files.py  ─ opens and writes files that no other user can read
     pruning.py        ─ removes the oldest of them
     writing.py        ─ writes the journal of a job that runs in this process; start reading here
     state_file.py     ─ the state: the fewest events that fold to it

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from notebook_accel.launch.journal.records import write_all
+from notebook_accel.launch.journal.private_files import open_private, write_all
 
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""
@@ -61,7 +61,7 @@ class LogFiles:
         if last is None or last.end != position or last.size >= min(FILE_SIZE, self._limit // 4):
             last = _File(f"{self._prefix}{position:015d}", position, 0)
             files.append(last)
-        fd = os.open(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        fd = open_private(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             write_all(fd, data)
         except OSError:

@@ -17,6 +17,7 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import state_file
+from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.launch.journal.state_file import Head, StoredState
 from notebook_accel.owner import Owner
 
@@ -119,7 +120,7 @@ class Record:
 
     def mark_running(self, owner: Owner) -> None:
         """Creates the `running` file."""
-        fd = open_private(str(self.running), os.O_WRONLY | os.O_CREAT)
+        fd = open_private(self.running, os.O_WRONLY | os.O_CREAT)
         with contextlib.suppress(OSError):  # a full disk allows empty files alone
             write_all(fd, str(owner).encode())
         os.close(fd)
@@ -308,22 +309,6 @@ def _origin(record: Record) -> str:
         return record.head().origin
     except JobLostError:
         return ""
-
-
-def open_private(path: str, flags: int) -> int:
-    """The `opener` of a file in a job's folder: a new one is the user's alone, and a link is not followed."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Writes all of it, in as many calls as that takes.
-
-    Raises:
-        OSError: It can't be written, or not whole.
-    """
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def read_pickles(path: Path, what: str) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.report_log import Entry
-from notebook_accel.launch.journal.records import write_all
+from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 _READ = 2**20
@@ -29,7 +29,7 @@ class ReportFile:
         Raises:
             OSError: They can't be written.
         """
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        fd = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         size = os.fstat(fd).st_size
         try:
             for entry in entries:

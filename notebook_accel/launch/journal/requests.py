@@ -17,7 +17,8 @@ from notebook_accel.errors import StreamError
 from notebook_accel.events import Event, Sampled, Stacks, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
-from notebook_accel.launch.journal.records import Record, open_private
+from notebook_accel.launch.journal.private_files import open_private
+from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames, stream
 

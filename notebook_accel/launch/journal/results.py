@@ -15,6 +15,7 @@ from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import VARIABLE, Record, read_pickles
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.stream import Decoder, encode
@@ -31,7 +32,7 @@ class Results:
     def _on_event(self, rank: int | None, event: Event) -> None:
         try:
             if isinstance(event, AttemptStarted):
-                os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+                os.close(open_private(self._path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC))
             elif isinstance(event, (Returned, Failed)):
                 self._add(rank, event)
         except OSError as error:

@@ -6,7 +6,6 @@ socket. Nothing of it is unpickled unless only this user can have written it.
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import JobLostError
+from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record, read_pickles
 from notebook_accel.launch.wire.stream import Decoder, encode
 
@@ -67,8 +67,7 @@ class SavedLaunch:
             "arguments": len(self.arguments),
         }
         blobs = [pickle.dumps(self.config), *self.arguments, *self.parts]
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as file:
+        with open(path, "xb", opener=open_private) as file:
             file.write(encode(header, blobs))
             for blob in blobs:
                 file.write(blob)

@@ -20,6 +20,7 @@ from typing import Any
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.owner import Owner
 
 NAMES = ("state-0", "state-1")
@@ -208,11 +209,9 @@ class StateWriter:
         state = self._head.of(self._written, body).line() + body
         path = self._folder / NAMES[self._written % len(NAMES)]
         new = self._folder / "state-new" if self._written < len(NAMES) else path  # so that no file appears empty
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fd = open_private(new, os.O_WRONLY | os.O_CREAT)
         try:
-            view = memoryview(state)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, state)
             os.ftruncate(fd, len(state))
         finally:
             os.close(fd)

@@ -37,7 +37,8 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records
 from notebook_accel.launch.journal.log_files import CONTENTS_LIMIT, LogFiles
-from notebook_accel.launch.journal.records import Record, write_all
+from notebook_accel.launch.journal.private_files import open_private
+from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile
 from notebook_accel.launch.journal.requests import RequestHandler
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
@@ -221,7 +222,8 @@ class Journal:
             return
         path = self._record.memory_snapshot(self._job.ranks[rank].rank)
         with contextlib.suppress(OSError):
-            _write(path, b"".join(event.data), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            with open(path, "wb", opener=open_private) as file:
+                file.writelines(event.data)
             self._job.apply(rank, SnapshotSaved(str(path)))
 
     def _spill_reports(self) -> None:
@@ -271,11 +273,3 @@ class Journal:
                 f"{self._job.title} keeps running, but is not recorded, so attach() won't find it later: {error}. "
                 f"To use another folder, set {records.VARIABLE}."
             )
-
-
-def _write(path: os.PathLike[str], data: bytes, flags: int) -> None:
-    fd = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    try:
-        write_all(fd, data)
-    finally:
-        os.close(fd)
