@@ -87,7 +87,7 @@ def _show(finding: Finding) -> None:
 
 _WARM = 1.0
 """Seconds above which a warm launch is slow; usually it takes a tenth of that."""
-_ELASTIC_TIMEOUT = 120.0
+_SCRIPT_TIMEOUT = 120.0
 RANK_SCRIPT = "import os, sys\nsys.stdout.write(os.environ.get('RANK', '0') + '\\n')"
 """Prints the rank in one write. With PYTHONUNBUFFERED, which images set, `print` makes two, and lines can mix."""
 _BANDWIDTH = {"gloo": 50e6, "nccl": 1e9}
@@ -219,18 +219,18 @@ def judge_ranks(results: list[Mapping[str, Any]]) -> Iterator[Finding]:
     yield Finding("checkpoint", "wrong" if wrong else "ok", text, advice)
 
 
-def elastic(ranks: int) -> Iterator[Finding]:
+def script(ranks: int) -> Iterator[Finding]:
     """Checks that `notebook-accel launch` can also start the ranks of a script."""
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "script.py"
-        script.write_text(RANK_SCRIPT)
-        command = [sys.executable, "-m", "notebook_accel", "launch", "--quiet", f"--num_processes={ranks}", str(script)]
+        file = Path(folder) / "script.py"
+        file.write_text(RANK_SCRIPT)
+        command = [sys.executable, "-m", "notebook_accel", "launch", "--quiet", f"--num_processes={ranks}", str(file)]
         began = time.perf_counter()
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_ELASTIC_TIMEOUT, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SCRIPT_TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
             advice = "the rendezvous may have failed: check the host's name, proxies and firewalls"
-            yield Finding("script", "wrong", f"no rank ran within {_ELASTIC_TIMEOUT:.0f} s", advice)
+            yield Finding("script", "wrong", f"no rank ran within {_SCRIPT_TIMEOUT:.0f} s", advice)
             return
     advice = "try it with your own script and --debug"
     if done.returncode:
@@ -250,6 +250,6 @@ CHECKS: Mapping[str, Callable[[int], Iterator[Finding]]] = {
     "network": network,
     "space": space,
     "launches": launches,
-    "script": elastic,
+    "script": script,
 }
 """The checks in their order; later checks depend on earlier ones."""

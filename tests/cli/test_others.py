@@ -144,6 +144,6 @@ def test_ranks_that_print_something_else_are_shown(tmp_path: Path, monkeypatch: 
     python.write_text("#!/bin/sh\necho 0\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    (found,) = check.elastic(2)
+    (found,) = check.script(2)
     assert found.grade == "wrong"
     assert "its 2 ranks, which print their numbers, print '0\\n'" in found.text

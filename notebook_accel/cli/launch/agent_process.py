@@ -1,11 +1,11 @@
 """Controls the agent, the process that torch's elastic launcher runs in.
 
-    command line ─ order ─▶ agent ────────────────────▶ ranks
+    command line ─ fork ──▶ agent ────────────────────▶ ranks
       (this)     ◀─ exit ─  (elastic.py, torch.distributed.run)
 
-The agent has its
-own process group, so Ctrl-C in the terminal signals only the command, which forwards the signal once. If either process
-dies, by any signal, the other ends the ranks and their child processes; if both die, the system kills the ranks.
+The agent has its own process group, so Ctrl-C in the terminal signals only the command, which forwards the signal once.
+If either process dies, by any signal, the other ends the ranks and their child processes; if both die, the system kills
+the ranks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import FrameType
 
 from notebook_accel.cli.exit_codes import INTERRUPTED
@@ -30,35 +31,40 @@ _KILLED = "error: torch's launcher was killed (SIGKILL), perhaps because memory 
 _WAITING_NOTICE = "waiting for the ranks to end; interrupt again to kill them now"
 
 
-class Agent:
-    """The agent process. It is forked at once, and given its order later."""
+def run(order: Order) -> int:
+    """Runs it in an agent; returns the exit code: the first failing rank's if one failed."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"torch's launcher needs a temporary folder: {error}. Set TMPDIR to a folder that can be written."
+        ) from None
+    with folder as scratch:
+        agent = _Agent(replace(order, scratch=scratch))
+        try:
+            return agent.wait()
+        finally:
+            agent.kill()
 
-    def __init__(self) -> None:
+
+class _Agent:
+    """The agent process."""
+
+    def __init__(self, order: Order) -> None:
         own_process.adopt_orphans()
         sys.stdout.flush()
         sys.stderr.flush()
-        orders, self._orders = os.pipe()
+        end, self._end = os.pipe()  # closed by the system when this process ends
         self._pid = os.fork()
         if self._pid == 0:
-            os.close(self._orders)
+            os.close(self._end)
             os.setpgid(0, 0)
-            elastic.run_agent(orders)
-        os.close(orders)
+            elastic.run_agent(order, end)
+        os.close(end)
 
-    def run(self, order: Order) -> int:
-        """Sends the agent its order, and waits; returns the exit code: the first failing rank's if one failed."""
-        import json  # after the fork, which then happens sooner
-        import tempfile
-
-        try:
-            folder = tempfile.TemporaryDirectory(prefix="notebook-accel-", ignore_cleanup_errors=True)
-        except OSError as error:
-            raise ConfigurationError(
-                f"torch's launcher needs a temporary folder: {error}. Set TMPDIR to a folder that can be written."
-            ) from None
-        with folder as scratch, self._forwarding_signals():
-            order = replace(order, scratch=scratch)
-            os.write(self._orders, json.dumps(asdict(order)).encode() + b"\n")
+    def wait(self) -> int:
+        """Waits until it has ended; returns the exit code."""
+        with self._forwarding_signals():
             _, status = os.waitpid(self._pid, 0)
             code = os.waitstatus_to_exitcode(status)
             if code != 0:
@@ -68,7 +74,7 @@ class Agent:
         return INTERRUPTED if self._killed else code if code >= 0 else 128 - code
 
     def kill(self) -> None:
-        """Kills the agent, because it has nothing to run or because the command has failed."""
+        """Kills the agent if it is still there, because the command has failed."""
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 import signal
@@ -42,11 +41,12 @@ class Order:
     """A temporary folder for the logs of torch's launcher, which are not read."""
 
 
-def run_agent(orders: int) -> NoReturn:
+def run_agent(order: Order, end: int) -> NoReturn:
     """Runs the process, from its fork to its exit.
 
     Args:
-        orders: The pipe that delivers the `Order`. When it closes, the command has ended, so the agent exits too.
+        order: What to run.
+        end: A pipe. When its other end closes, the command has ended, so the agent exits too.
     """
     code = USER_ERROR
     try:
@@ -55,10 +55,8 @@ def run_agent(orders: int) -> NoReturn:
         for signum in SIGNALS:
             signal.signal(signum, signal.SIG_DFL)
         _import_torch()
-        line = _read_line(orders)
-        if line:
-            threading.Thread(target=_terminate_on_close, args=(orders,), name="notebook-accel-end", daemon=True).start()
-            code = _launch(Order(**json.loads(line)))
+        threading.Thread(target=_terminate_on_close, args=(end,), name="notebook-accel-end", daemon=True).start()
+        code = _launch(order)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BaseException as error:
@@ -72,20 +70,13 @@ def run_agent(orders: int) -> NoReturn:
 
 
 def _import_torch() -> None:
-    """Imports torch's launcher, which takes a second, while the command parses its options."""
+    """Imports torch's launcher, which takes a second."""
     # Importing makes hundreds of thousands of lasting objects; collecting garbage would take a sixth of the time.
     gc.disable()
     import torch.distributed.run  # noqa: F401
 
     gc.freeze()
     gc.enable()
-
-
-def _read_line(fd: int) -> bytes:
-    line = b""
-    while not line.endswith(b"\n") and (more := os.read(fd, 2**16)):
-        line += more
-    return line
 
 
 def _terminate_on_close(fd: int) -> None:

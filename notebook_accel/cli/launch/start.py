@@ -16,8 +16,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
-from notebook_accel.cli.launch import program, rank_variables, script_job
-from notebook_accel.cli.launch.agent_process import Agent
+from notebook_accel.cli.launch import agent_process, program, rank_variables, script_job
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.options import merged
 from notebook_accel.cli.launch.rendezvous import rendezvous
@@ -206,17 +205,8 @@ def start(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> 
     script_job.end_server()
     if wanted.options is None:
         _exec(wanted)
-    sys.exit(_elastic(wanted))
-
-
-def _elastic(wanted: Request) -> int:
-    """Runs the ranks in torch's launcher; returns the exit code."""
-    agent = Agent()
-    try:
-        debug, size = wanted.plan.config.debug, wanted.plan.world_size
-        return agent.run(Order(wanted.elastic(), wanted.environment, wanted.quiet, debug, size))
-    finally:
-        agent.kill()
+    debug, size = wanted.plan.config.debug, wanted.plan.world_size
+    sys.exit(agent_process.run(Order(wanted.elastic(), wanted.environment, wanted.quiet, debug, size)))
 
 
 def _exec(wanted: Request) -> NoReturn:

@@ -83,7 +83,7 @@ class Console(Protocol):
         Args:
             request: What to show.
             on_answer: Takes the line.
-            is_wanted: Called several times a second by a front end that returns only with the answer: continues the
+            is_wanted: Called several times a second by a console that returns only with the answer: continues the
                 call, and returns whether the answer is still waited for.
 
         Returns:
