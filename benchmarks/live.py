@@ -43,6 +43,7 @@ import time
 from notebook_accel.events import *
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.show import console
+from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.job import Job
 
@@ -53,7 +54,7 @@ def pretend(ranks):
     for rank in range(ranks):
         job.apply(rank, Hello(1, "host"))
         job.apply(rank, PhaseChanged(Phase.RUNNING))
-    view = console.Views(job, console.current.choose_view())
+    view = Views(job, console.current.choose_view())
     began = sent = time.monotonic()
     while not os.path.exists("end"):
         now = time.monotonic()
