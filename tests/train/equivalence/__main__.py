@@ -63,6 +63,8 @@ def main() -> int:
     def run(program: Program) -> None:
         verdict = judge(pool, program, options.library)
         counts[verdict.kind] += 1
+        if counts.total() % 500 == 0:
+            print(f"{counts.total()} in {time.monotonic() - begun:.0f} s: {dict(counts)}", flush=True)
         if verdict.kind != "equal":
             reasons[f"{verdict.kind}: {verdict.reason.strip().splitlines()[-1][:150]}"] += 1
         if not verdict.is_good:
