@@ -30,7 +30,7 @@ def list_jobs(last: int, as_json: bool) -> None:
 @click.option("--last", type=WholeNumber(1), default=1000, show_default=True, metavar="N", help="The last N lines.")
 @click.option("--all", "all_lines", is_flag=True, help="All lines that were recorded.")
 def log(job: str, rank: int | None, last: int, all_lines: bool) -> None:
-    """Print what the ranks of a notebook's job have written, also while it runs.
+    """Print what the ranks of a job have written, also while it runs.
 
     JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique.
     """
@@ -40,11 +40,11 @@ def log(job: str, rank: int | None, last: int, all_lines: bool) -> None:
 @click.command()
 @click.argument("job", metavar="JOB")
 def resume(job: str) -> None:
-    """Continue a notebook's job from its checkpoints, as it was launched.
+    """Continue a job of a notebook or a script from its checkpoints, as it was launched.
 
     JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. The job must have been launched
-    with `checkpoint=`, and have ended unfinished. A detached job continues in the background; others end with this
-    command.
+    with `checkpoint=` or `--checkpoint_dir`, and have ended unfinished. A detached job continues in the background;
+    others end with this command.
     """
     from notebook_accel.notebook.magics import resume_command
 

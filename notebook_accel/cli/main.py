@@ -22,8 +22,8 @@ COMMANDS = {
     "estimate-memory": ("estimate.command", "Estimate the memory that training a model takes."),
     "checkpoints": ("checkpoints.command", "List, verify, prune, and convert checkpoints."),
     "jobs": ("jobs.list_jobs", "List the last jobs of all notebooks."),
-    "log": ("jobs.log", "Print what the ranks of a notebook's job have written."),
-    "resume": ("jobs.resume", "Continue a notebook's job from its checkpoints."),
+    "log": ("jobs.log", "Print what the ranks of a job have written."),
+    "resume": ("jobs.resume", "Continue a job from its checkpoints."),
     "compare": ("jobs.compare_jobs", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
     "scaling": (
         "scale_script.command",

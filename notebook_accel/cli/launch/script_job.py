@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from notebook_accel.launch.driver.stop_policy import StopReason, StopRequests
     from notebook_accel.launch.job.job import Job
     from notebook_accel.launch.job.rank_state import RankState
+    from notebook_accel.launch.journal.saved_launch import SavedLaunch
     from notebook_accel.launch.plan.plan import Plan
     from notebook_accel.launch.show.console import View
 
@@ -48,6 +49,7 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
     """
     from notebook_accel.launch.driver.launch import Launch
     from notebook_accel.launch.job import rank_error
+    from notebook_accel.launch.plan import conflicts
     from notebook_accel.launch.rank import script
     from notebook_accel.launch.show import console
     from notebook_accel.launch.wire import payload
@@ -64,6 +66,9 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
     engine = engines.for_script(_source(words))
     if engine is not engines.for_script():
         end_server()
+    saved = _saved(planned, words, name)
+    if saved is not None:
+        conflicts.refuse_shared_folder(planned, saved.checkpoint_dir)
     packed = payload.pack(script.run, (list(words), _path()), {}, mirror=False)
     launch = Launch(
         engine,
@@ -72,11 +77,26 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
         packed,
         name,
         _view(drawn=drawn, quiet=quiet),
+        saved=saved,
         streams=Streams.SCRIPT if drawn else Streams.DRIVERS,
     )
     with _forwarding_signals(launch.requests):
         launch.run()
     return _exit_code(launch, rank_error.failed(launch.job.ranks), quiet=quiet)
+
+
+def _saved(planned: Plan, words: Sequence[str], name: str) -> SavedLaunch | None:
+    """What is needed to launch the script again, if it saves checkpoints."""
+    if not planned.config.checkpoint_dir:
+        return None
+    from notebook_accel.launch.driver import stored_code
+    from notebook_accel.launch.journal.saved_launch import BLOCKING
+    from notebook_accel.launch.rank import script
+    from notebook_accel.launch.wire import payload
+
+    config = replace(planned.config, num_processes=planned.size)
+    with payload.pack(script.run, (list(words), _path()), {}) as packed:
+        return stored_code.save(config, packed, script.run, name, BLOCKING, list)
 
 
 def _source(words: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from notebook_accel.launch.job import controls, location, progress, resources
 from notebook_accel.launch.job import headline as headlines
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, percent, size, value
+from notebook_accel.launch.job.text import blocks, percent, resume_commands, size, value
 from notebook_accel.rank_spans import named, spans
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def notices(job: JobState) -> list[str]:
     left_out = len(found) - _MAX_RESTARTS
     earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
     given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
-    resume = [f"to continue this training, run %accelerate resume {job.id}"] if job.resumable else []
+    resume = [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
     return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]
 
 

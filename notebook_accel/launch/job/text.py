@@ -23,6 +23,11 @@ def title(name: str) -> str:
     return name if " " in name or name.endswith(_NO_FUNCTION) else f"{name}()"
 
 
+def resume_commands(job_id: str) -> str:
+    """What continues a job from its checkpoints, after the word *run*."""
+    return f"%accelerate resume {job_id} in a notebook, or notebook-accel resume {job_id} in a terminal"
+
+
 def shortened(text: str, most: int) -> str:
     """The text, cut to `most` characters with an ellipsis at its end."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -10,6 +10,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.output_events import OutputTail
 from notebook_accel.launch.job.requests import Runner
+from notebook_accel.launch.job.text import resume_commands
 from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.log_files import LogFiles
 from notebook_accel.launch.journal.records import Record
@@ -133,5 +134,5 @@ class FollowedJob(FollowedState):
             "the process that ran it was killed" if self._state.head.detached else "its kernel was restarted or died"
         )
         if self.record.saved_launch.exists():
-            text += f". To continue it from its checkpoints, run %accelerate resume {self.record.id}"
+            text += f". To continue it from its checkpoints, run {resume_commands(self.record.id)}"
         return text
