@@ -11,17 +11,18 @@ torch holds Python's lock while a new store's own client connects, through the r
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
 import functools
 import os
 import secrets
-import select
 import socket
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 from notebook_accel.launch.system import limits, network
 from notebook_accel.launch.system.network import OwnerQuery
@@ -30,7 +31,6 @@ from notebook_accel.launch.wire.stream import Channel, pair
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 4096
-_CHUNK = 256 * 1024
 _MOST_PORTS = 500
 """The most ports in a filter, whose size is limited. An open connection keeps the filter that it was made with."""
 _ATTACH_FILTER = 26  # SO_ATTACH_FILTER
@@ -78,7 +78,7 @@ class StoreGuard:
                 fd = os.dup2(remote.fileno(), 3)
                 limits.close_from(fd + 1)
                 die_with_parent(parent)
-                _Relay(Channel(socket.socket(fileno=fd))).run()
+                asyncio.run(_relay(Channel(socket.socket(fileno=fd))))
             finally:
                 os._exit(0)
         remote.close()
@@ -119,23 +119,29 @@ def _end(listener: socket.socket) -> None:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-class _End:
-    """One of two connections that the relay joins: that of a rank, or that to the store."""
+class _End(asyncio.Protocol):
+    """One of two connections that are joined: that of a rank, or that to the store."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.connection = connection
+    def __init__(self, on_closed: Callable[[], object]) -> None:
         self.other = self
-        self.unsent = bytearray()
-        """What the other end has sent and this one has had no room for."""
-        self.is_over = False
-        """Nothing more will come from this end."""
+        self._on_closed = on_closed
+        self.transport: asyncio.Transport
 
-    def send(self, data: bytes) -> None:
-        """Sends as much as there is room for, and keeps the rest."""
-        self.unsent += data
-        if self.unsent:
-            with contextlib.suppress(BlockingIOError):
-                del self.unsent[: self.connection.send(self.unsent)]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._on_closed()
+        self.other.transport.close()  # once it has sent what is left
 
 
 class _Store:
@@ -145,139 +151,88 @@ class _Store:
         OSError: The system has no socket filters.
     """
 
-    def __init__(self, listener: socket.socket) -> None:
-        self.listener = listener
-        self.listener.setblocking(False)
-        self.ports: dict[_End, int] = {}
-        """The port of each of the relay's connections to the store."""
+    def __init__(self, listener: socket.socket, owners: OwnerQuery) -> None:
+        self._owners = owners
+        self._listener = listener
+        self._listener.setblocking(False)
+        self._ports: list[int] = []
+        """Those of the relay's connections to the store."""
         self.filtered = socket.socket()
         """The listener of the store, which has the same socket."""
-        self.filter()
+        self._filter()
         # The store expects to listen at the port that its own client connects to, which is the ranks'.
         random = ".".join(str(1 + secrets.randbelow(254)) for _ in range(3))
         self.filtered.bind((f"127.{random}", listener.getsockname()[1]))
         self.filtered.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(listener, self._accept)
 
-    def connect(self) -> _End:
-        """A new connection to the store."""
-        end = _End(socket.socket())
-        end.connection.bind((_LOOPBACK, 0))  # the port is the relay's alone until the connection is closed
-        self.ports[end] = end.connection.getsockname()[1]
-        self.filter()
-        end.connection.connect(self.filtered.getsockname())
-        return end
-
-    def forget(self, end: _End) -> None:
-        """Admits the port of a connection no longer, since other processes may use it after the connection's end."""
-        if self.ports.pop(end, None) is not None:
-            self.filter()
-
-    def filter(self) -> None:
-        """Makes the system drop what arrives at the store, except from the ports of the relay."""
-        ports = list(self.ports.values())[-_MOST_PORTS:]
-        matches = [step for port in ports for step in ((0x15, 0, 1, port), _ADMIT)]
-        steps = [_LOAD_SOURCE_ADDRESS, _IS_LOOPBACK, _DROP, _LOAD_SOURCE_PORT, *matches, _DROP]
-        attach_filter(self.filtered, steps)
-
-
-class _Relay:
-    """The loop of the process, which ends when the channel is closed."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._owners = OwnerQuery()
-        self._epoll = select.epoll()
-        self._handlers: dict[int, Callable[[int], object]] = {}
-        """By descriptor: what is called with its events."""
-        self._ends: dict[_Store, set[_End]] = {}
-        self._is_open = True
-
-    def run(self) -> None:
-        self._register(self._channel.fileno(), lambda _: self._receive())
-        while self._is_open:
-            for fd, events in self._epoll.poll():
-                if fd in self._handlers:  # it may have been closed with the previous one
-                    self._handlers[fd](events)
-
-    def _register(self, fd: int, handler: Callable[[int], object]) -> None:
-        self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
-
-    def _receive(self) -> None:
-        messages = self._channel.receive(wait=False)
-        self._is_open = messages is not None
-        for message in messages or ():
-            self._open(socket.socket(fileno=message.fds[0]))
-
-    def _open(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
         try:
-            store = _Store(listener)
-        except OSError as error:
-            listener.close()
-            self._channel.send({"error": str(error)})
-            return
-        self._ends[store] = set()
-        self._register(listener.fileno(), lambda _: self._accept(store))
-        self._channel.send({}, fds=[store.filtered.fileno()])
-
-    def _close(self, store: _Store) -> None:
-        del self._handlers[store.listener.fileno()]
-        store.listener.close()
-        for end in [*self._ends[store]]:
-            self._drop(store, end)
-        store.filtered.close()
-        del self._ends[store]
-
-    def _accept(self, store: _Store) -> None:
-        try:
-            connection, _ = store.listener.accept()
+            connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno == errno.EINVAL:  # it no longer listens
-                self._close(store)
+                self._close()
             return
         if self._owners.is_own(connection):
-            self._join(store, _End(connection))
+            asyncio.get_running_loop().create_task(self._join(connection))
         else:
             connection.close()
 
-    def _join(self, store: _Store, end: _End) -> None:
+    async def _join(self, connection: socket.socket) -> None:
         """Joins an accepted connection to a new one to the store."""
+        connect, link = asyncio.get_running_loop().connect_accepted_socket, socket.socket()
+        link.bind((_LOOPBACK, 0))
+        port = link.getsockname()[1]  # the relay's alone until the connection is closed
+        of_rank, of_store = _End(int), _End(partial(self._forget, port))
+        of_rank.other, of_store.other = of_store, of_rank
+        self._ports.append(port)
+        self._filter()
         try:
-            end.other = store.connect()
+            link.connect(self.filtered.getsockname())
         except OSError:  # the store has just ended
-            end.connection.close()
+            connection.close()
+            link.close()
+            self._forget(port)
             return
-        end.other.other = end
-        for each in (end, end.other):
-            self._ends[store].add(each)
-            each.connection.setblocking(False)
-            each.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._register(each.connection.fileno(), partial(self._forward, store, each))
+        await connect(lambda: of_store, link)  # which says nothing until the rank does
+        await connect(lambda: of_rank, connection)
 
-    def _forward(self, store: _Store, end: _End, events: int) -> None:
-        """Passes on what has arrived at an end, and what could not be sent to it before."""
-        try:
-            end.send(b"")
-            if events & ~select.EPOLLOUT:
-                data = end.connection.recv(_CHUNK)
-                end.is_over = not data
-                end.other.send(data)
-        except BlockingIOError:
-            pass
-        except OSError:
-            end.is_over = True
-            end.other.unsent.clear()
-        if any(each.is_over and not each.other.unsent for each in (end, end.other)):
-            self._drop(store, end)
-        elif end.unsent or end.other.unsent or events != select.EPOLLIN:
-            for each in (end, end.other):
-                reading = 0 if each.is_over or each.other.unsent else select.EPOLLIN
-                self._epoll.modify(each.connection, reading | (select.EPOLLOUT if each.unsent else 0))
+    def _forget(self, port: int) -> None:
+        """Admits a port no longer, since other processes may use it after the connection's end."""
+        self._ports.remove(port)
+        with contextlib.suppress(OSError):  # the store has ended
+            self._filter()
 
-    def _drop(self, store: _Store, end: _End) -> None:
-        """Closes a connection and the one that it is joined to."""
-        for each in (end, end.other):
-            self._ends[store].discard(each)
-            store.forget(each)
-            if self._handlers.pop(each.connection.fileno(), None) is not None:
-                each.connection.close()
+    def _filter(self) -> None:
+        """Makes the system drop what arrives at the store, except from the ports of the relay."""
+        matches = [step for port in self._ports[-_MOST_PORTS:] for step in ((0x15, 0, 1, port), _ADMIT)]
+        steps = [_LOAD_SOURCE_ADDRESS, _IS_LOOPBACK, _DROP, _LOAD_SOURCE_PORT, *matches, _DROP]
+        attach_filter(self.filtered, steps)
+
+    def _close(self) -> None:
+        """Closes the listeners. The store has closed its connections, and with each, the relay closes the rank's."""
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        self.filtered.close()
+
+
+async def _relay(channel: Channel) -> None:
+    """Guards stores until the channel is closed."""
+    owners, loop = OwnerQuery(), asyncio.get_running_loop()
+    is_closed = loop.create_future()
+
+    def receive() -> None:
+        messages = channel.receive(wait=False)
+        if messages is None:
+            loop.remove_reader(channel)
+            is_closed.set_result(None)
+        for message in messages or ():
+            listener = socket.socket(fileno=message.fds[0])
+            try:
+                channel.send({}, fds=[_Store(listener, owners).filtered.fileno()])
+            except OSError as error:
+                listener.close()
+                channel.send({"error": str(error)})
+
+    loop.add_reader(channel, receive)
+    await is_closed
