@@ -16,9 +16,9 @@ def spans(ranks: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def counted(count: int) -> str:
+def counted(count: int | None, noun: str = "rank") -> str:
     """`1 rank`, `4 ranks`."""
-    return f"{count} rank{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def named(ranks: Collection[int]) -> str:

@@ -21,6 +21,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import preview
+from notebook_accel.rank_spans import counted
 
 _SHOWN = {row.key: row for row in keys.KEYS.values() if row.config}
 """Keys that have an option. They are shown even if they are not set."""
@@ -173,7 +174,7 @@ def _preview(config: LaunchConfig) -> str:
     """Previews a launch here. The file may be for another machine, so a launch that can't work is not an error."""
     if config.cluster:
         ranks = "as many ranks as fit" if config.num_processes is None else f"{config.num_processes} ranks"
-        machines = f"{config.num_nodes} machine{'s' if config.num_nodes > 1 else ''}"
+        machines = counted(config.num_nodes, "machine")
         return f"a launch from a notebook: {ranks} on {machines} of the cluster {config.cluster}"
     try:
         found = hardware.detect({**os.environ, **config.env})
@@ -199,7 +200,7 @@ def _text(value: Any) -> str:
 
 def describe(found: Hardware) -> str:
     """The hardware, as text."""
-    cores = f"{found.cores} core{'s' if found.cores > 1 else ''}"
+    cores = counted(found.cores, "core")
     names = Counter(each.name for row, listing in found.listings.items() if row != "cpu" for each in listing.usable)
     parts = [f"{count} × {name}" for name, count in names.items()]
     hidden = f" (GPUs can't be used: {found.hidden_gpus})" if found.hidden_gpus else ""

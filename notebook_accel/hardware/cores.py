@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse
+from notebook_accel.rank_spans import counted
 
 CPU = "cpu"
 """What identifies the CPU: the cores of a machine are one device."""
@@ -24,7 +25,7 @@ class CpuProbe:
         import psutil
 
         count = usable()
-        return (Device(f"CPU, {count} core{'s' if count > 1 else ''}", CPU, psutil.virtual_memory().total),)
+        return (Device(f"CPU, {counted(count, 'core')}", CPU, psutil.virtual_memory().total),)
 
     def use(self) -> dict[str, DeviceUse]:
         import psutil

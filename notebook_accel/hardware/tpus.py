@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse, Listing
+from notebook_accel.rank_spans import counted
 
 _GOOGLE = "0x1ae0"
 _GENERATIONS = {
@@ -66,9 +67,9 @@ class Tpu:
 
     def __str__(self) -> str:
         if self.emulated:
-            return f"torch_xla on the CPU, {_count(self.chips, 'device')}"
+            return f"torch_xla on the CPU, {counted(self.chips, 'device')}"
         cores = f" of {self.cores} cores" if self.cores > 1 else ""
-        return f"TPU {self.generation}, {_count(self.chips, 'chip')}{cores}".replace("TPU ,", "TPU,")
+        return f"TPU {self.generation}, {counted(self.chips, 'chip')}{cores}".replace("TPU ,", "TPU,")
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,3 @@ def _has_libtpu(environ: Mapping[str, str]) -> bool:
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'s' if number > 1 else ''}"

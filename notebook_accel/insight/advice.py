@@ -12,7 +12,7 @@ from statistics import median
 
 from notebook_accel.events import HotLine, StepTimes
 from notebook_accel.launch.job.text import percent, shortened
-from notebook_accel.rank_spans import named
+from notebook_accel.rank_spans import counted, named
 
 _LEAST_STEPS = 8
 _LEAST_SECONDS = 0.2
@@ -62,15 +62,15 @@ def _slow_loader(times: ByRank) -> Iterator[str]:
     unpickling = median(each.unpickling for each in known)
     if workers and unpickling >= _UNPICKLING:
         yield (
-            f"{found}, {percent(unpickling)} of which unpickles what the loader's {_count(workers, 'worker')} "
+            f"{found}, {percent(unpickling)} of which unpickles what the loader's {counted(workers, 'worker')} "
             f"{'sends' if workers == 1 else 'send'}: have the data set return tensors or NumPy arrays rather than "
             "lists and other Python objects"
         )
         return
     if workers:
         yield (
-            f"{found}: the loader's {_count(workers, 'worker')} can't keep up; make a sample cheaper to load, or use "
-            f"more workers (the machine has {_count(cores, 'core')} for each rank)"
+            f"{found}: the loader's {counted(workers, 'worker')} can't keep up; make a sample cheaper to load, or use "
+            f"more workers (the machine has {counted(cores, 'core')} for each rank)"
         )
         return
     data = median(each.seconds.get("data", 0.0) / each.measured for each in known)
@@ -82,7 +82,7 @@ def _slow_loader(times: ByRank) -> Iterator[str]:
     else:
         yield (
             f"{found}: the loader has 0 workers; it would take {needed} to hide it, and the machine has "
-            f"{_count(cores, 'core')} for each rank, so also make a sample cheaper to load"
+            f"{counted(cores, 'core')} for each rank, so also make a sample cheaper to load"
         )
 
 
@@ -134,10 +134,10 @@ def _oversubscribed(times: ByRank) -> Iterator[str]:
     if share < _CORE_WAIT or wanted <= first.cores:
         return
     threads = max(1, first.cores // first.local_ranks)
-    workers = f" and {_count(first.workers, 'loader worker')}" if first.workers else ""
+    workers = f" and {counted(first.workers, 'loader worker')}" if first.workers else ""
     yield (
-        f"{percent(share)} of the time is spent waiting for a CPU core: {_count(first.local_ranks, 'rank')} with "
-        f"{_count(first.threads, 'thread')}{workers} each share {_count(first.cores, 'core')}; "
+        f"{percent(share)} of the time is spent waiting for a CPU core: {counted(first.local_ranks, 'rank')} with "
+        f"{counted(first.threads, 'thread')}{workers} each share {counted(first.cores, 'core')}; "
         + (f"set OMP_NUM_THREADS={threads}" if first.threads > threads else "use fewer workers or ranks")
     )
 
@@ -147,7 +147,7 @@ def _short_steps(times: ByRank) -> Iterator[str]:
     passes = median(each.backwards / each.measured for each in times.values())
     rows = median(each.samples / each.backwards if each.backwards else 0.0 for each in times.values())
     if passes and computed / max(1.0, passes) < _SHORT_STEP and _share(times, "data") < _DATA:
-        size = f" of {_count(round(rows), 'sample')}" if rows else ""
+        size = f" of {counted(round(rows), 'sample')}" if rows else ""
         yield (
             f"a batch{size} computes for just {1000 * computed / max(1.0, passes):.1f} ms, most of which is "
             "the overhead of each operation: a larger batch takes hardly any longer"
@@ -241,7 +241,3 @@ def _share(times: ByRank, part: str) -> float:
 def _core_wait(times: ByRank) -> float:
     """The share of the time for which the median rank waited for a core."""
     return median(each.core_wait / (_whole(each) / each.measured * each.steps) for each in times.values())
-
-
-def _count(number: int | None, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

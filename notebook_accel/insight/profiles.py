@@ -20,7 +20,7 @@ from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.requests import JobHandle
 from notebook_accel.launch.job.text import shortened
-from notebook_accel.rank_spans import named, spans
+from notebook_accel.rank_spans import counted, named, spans
 
 MOST_STEPS = 1000
 _LONGEST = 3600.0
@@ -170,9 +170,7 @@ class JobProfile:
     def _head(self) -> str:
         steps = sorted({summary.steps for summary in self.ranks.values()})
         several = "s" if len(self.ranks) > 1 else ""
-        count = (
-            f"{steps[0]} step{'s' if steps[0] > 1 else ''}" if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
-        )
+        count = counted(steps[0], "step") if len(steps) == 1 else f"{steps[0]} to {steps[-1]} steps"
         return f"{self._title} on rank{several} {spans(list(self.ranks))}: {count}, {1e3 * self.step:.1f} ms each"
 
     def _repr_html_(self) -> str:

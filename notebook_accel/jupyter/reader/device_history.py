@@ -15,6 +15,7 @@ from notebook_accel.hardware.host_meter import HostMeter, HostReading
 from notebook_accel.jupyter.model import Device, DeviceListing, Gauge, Moment
 from notebook_accel.launch.job import resources
 from notebook_accel.launch.job.resources import GpuCounters
+from notebook_accel.rank_spans import counted
 
 SECONDS = 300.0
 """How long measurements are kept."""
@@ -101,7 +102,7 @@ class DeviceHistory:
         return {"devices": devices, "problem": problem}
 
     def _machine(self, reading: HostReading, now: float) -> Device:
-        cores = f"{reading.cores} core{'s' if reading.cores > 1 else ''}"
+        cores = counted(reading.cores, "core")
         self._add(_MACHINE, "CPU", reading.cpu / 100, f"{reading.cpu:.0f}% of {cores}", now)
         for name, space in reading.spaces.items():
             if space.total:

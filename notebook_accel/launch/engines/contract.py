@@ -17,6 +17,7 @@ from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel
+from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
     from notebook_accel.launch.engines.ranks import Ranks
@@ -71,7 +72,7 @@ class NodeRequest:
     def __str__(self) -> str:
         """The resources of each node, as messages name them."""
         count, kind = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
-        return f"{count} {kind}{'s' if count > 1 else ''}"
+        return counted(count, kind)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.requests import Answers, JobHandle, short_errors
 from notebook_accel.launch.job.text import clock
-from notebook_accel.rank_spans import named
+from notebook_accel.rank_spans import counted, named
 
 _LONGEST = 3600.0
 _ACTIONS = {
@@ -201,7 +201,7 @@ def describe_changes(job: JobState) -> list[str]:
             pause = len(found), change
         found.append(describe_change(change))
     left_out = len(found) - _MOST_CHANGES
-    earlier = [f"{left_out} earlier change{'s' if left_out > 1 else ''}"] if left_out > 0 else []
+    earlier = [counted(left_out, "earlier change")] if left_out > 0 else []
     return [*earlier, *found[-_MOST_CHANGES:]]
 
 

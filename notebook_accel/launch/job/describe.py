@@ -11,7 +11,7 @@ from notebook_accel.launch.job import headline as headlines
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import blocks, percent, resume_commands, size, value
-from notebook_accel.rank_spans import named, spans
+from notebook_accel.rank_spans import counted, named, spans
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState, Restart
@@ -47,7 +47,7 @@ def notices(job: JobState) -> list[str]:
     """The user's notes, choices that were made for the user, restarts, what the user changed, and how to continue."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
-    earlier = [f"{left_out} earlier restart{'s' if left_out > 1 else ''}"] if left_out > 0 else []
+    earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
     given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
     resume = [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
     return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]

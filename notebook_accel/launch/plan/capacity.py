@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import limits
 from notebook_accel.launch.system.limits import free_memory, free_tasks
+from notebook_accel.rank_spans import counted
 
 _ALWAYS_FIT = 32
 """Up to this many ranks fit on any node; only open files are checked, of which a process may have very few."""
@@ -50,7 +51,7 @@ def crowding(size: int, cores: int) -> str:
     """A notice if ranks on the CPU have to share cores; empty if they don't."""
     if size <= cores:
         return ""
-    shared = f"{size} ranks share {cores} CPU core{'s' if cores > 1 else ''} and take turns"
+    shared = f"{size} ranks share {counted(cores, 'CPU core')} and take turns"
     return f"{shared}, so more ranks don't make training faster"
 
 

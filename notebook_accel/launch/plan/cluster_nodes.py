@@ -9,6 +9,7 @@ from notebook_accel.config import DEFAULT_PORT, LaunchConfig, ssh_hosts
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest, not_enough_nodes
+from notebook_accel.rank_spans import counted
 
 _DEVICES = ("cpu", "cuda")
 _WITHOUT_EFFECT = {
@@ -103,4 +104,4 @@ def request(config: LaunchConfig, device: str, size: int, nodes: Sequence[NodeIn
 
 def describe(needed: NodeRequest) -> str:
     """The nodes that the ranks run on, for messages."""
-    return f"{needed.count} machine{'s' if needed.count > 1 else ''} with {needed}{' each' if needed.count > 1 else ''}"
+    return f"{counted(needed.count, 'machine')} with {needed}{' each' if needed.count > 1 else ''}"

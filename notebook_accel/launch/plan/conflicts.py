@@ -93,7 +93,7 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     found = [job for job in found if job not in rivals]
     lines = [job.describe_folder() for job in rivals] + [job.describe(name, wanted) for job in found[:_MOST]]
     left = len(found) - _MOST
-    return "\n".join([*lines, *([f"and {left} other job{'s' if left > 1 else ''}: see jobs()"] if left > 0 else [])])
+    return "\n".join([*lines, *([f"and {counted(left, 'other job')}: see jobs()"] if left > 0 else [])])
 
 
 def refuse_shared_folder(planned: Plan, checkpoint_dir: str) -> None:

@@ -9,7 +9,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Exited
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
-from notebook_accel.rank_spans import named, spans
+from notebook_accel.rank_spans import counted, named, spans
 
 _MOST_NAMES = 12
 """The most names in a list."""
@@ -87,7 +87,7 @@ def describe_unclear(names: Sequence[str]) -> str:
 
 def describe_replaced(size: int, before: int, packed: Packed) -> str:
     """A notice of ranks that have been replaced, with the variables that the new ones have and lack."""
-    ranks = f"{size} new rank{'' if size == 1 else 's'} instead of {before}"
+    ranks = f"{counted(size, 'new rank')} instead of {before}"
     has = "has" if size == 1 else "have"
     kept = (
         f"{has} the variables of rank 0: {listed(packed.names)}" if packed.names else f"{has} no variables of the old"

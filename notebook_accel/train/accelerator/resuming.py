@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import CheckpointError, ConfigurationError, NotebookAccelError
+from notebook_accel.rank_spans import counted
 from notebook_accel.train.checkpoints import background, manifest
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents, read_random_states
@@ -101,7 +102,7 @@ def _changed_loaders(folder: Path, loaders: Sequence[PreparedLoader]) -> list[st
     """
     saved = list(_saved(folder))
     within = {index: loop for index, loop in enumerate(saved) if loop.get("done") or loop.get("passes")}
-    counts = f"{_count(len(saved))} prepared, and now {len(loaders)} {'is' if len(loaders) == 1 else 'are'}"
+    counts = f"{counted(len(saved), 'loader')} prepared, and now {len(loaders)} {'is' if len(loaders) == 1 else 'are'}"
     lost = [index for index in within if index >= len(loaders)]
     if lost:
         raise CheckpointError(
@@ -136,7 +137,3 @@ def _saved(folder: Path) -> Iterator[Mapping[str, Any]]:
         if not path.is_file():
             return
         yield load_file(path, map_location="cpu").get("loop") or {}
-
-
-def _count(loaders: int) -> str:
-    return f"{loaders} loader{'' if loaders == 1 else 's'}"

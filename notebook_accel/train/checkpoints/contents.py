@@ -19,6 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from notebook_accel.errors import CheckpointError
+from notebook_accel.rank_spans import counted
 from notebook_accel.train.checkpoints import layouts
 from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions, State
 from notebook_accel.train.checkpoints.parts import (
@@ -165,7 +166,7 @@ class Contents:
         if saved.missing or saved.ranks != state.num_processes:
             _log.warning(
                 "%s was saved by %s in the middle of an accumulation; its gradients are dropped on %s.",
-                folder, _ranks(saved.ranks - len(saved.missing)), _ranks(state.num_processes),
+                folder, counted(saved.ranks - len(saved.missing)), counted(state.num_processes),
             )  # fmt: skip
             return
         for index, model in enumerate(self.models):
@@ -202,10 +203,6 @@ def random_states_name(rank: int | str) -> str:
 def read_random_states(folder: Path) -> int:
     """Sets this rank's random generators to their states in a checkpoint; returns the step."""
     return SavedParts(folder).restore_generators()
-
-
-def _ranks(count: int) -> str:
-    return f"{count} rank{'' if count == 1 else 's'}"
 
 
 class SavedParts:
