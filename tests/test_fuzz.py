@@ -30,7 +30,7 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show.output import LineReader
 from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.launch.wire.stream import Decoder, encode
-from notebook_accel.notebook.views import html_page
+from notebook_accel.panel import html_page
 from notebook_accel.train.checkpoints import weights
 from tests.launch.journal.cases import followed, put_state, state_of
 

@@ -7,6 +7,7 @@ pacing.py         ─ decides when views are redrawn
 panel_charts.py   ─ draws metrics; chart_requests.py answers charts that are enlarged
 panel_controls.py ─ pauses, saves, ends, tunes, and inspects a training
 log_requests.py   ─ answers logs that are open
+html_page.py      ─ the job as HTML without scripts, which stays in the notebook; static_chart.py draws its charts
 
 It knows neither how the state reaches the browser nor where the job runs: `notebook/views/` sends it from the kernel,
 and `jupyter/reader/` from the job's journal.

@@ -18,7 +18,7 @@ from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.notebook.views import html_page
+from notebook_accel.panel import html_page
 from tests.jupyter.conftest import RecordedJob, end
 from tests.launch.journal.cases import put_state
 

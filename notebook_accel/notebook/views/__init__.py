@@ -4,7 +4,7 @@
                        `notebook_accel/panel/` makes
     marimo_view.py     the panel in marimo
     widget_support.py  detects whether the front end draws widgets
-    static_views.py    the views `html` and `text`; html_page.py writes the page, with static_chart.py
+    static_views.py    the views `html` and `text`
     reload.py          keeps a job in its cell when the page is reloaded
 
 browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()`, `finish()`, and

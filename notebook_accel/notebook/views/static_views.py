@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import html_page
+from notebook_accel.panel import html_page
 from notebook_accel.panel.pacing import JobPacer
 
 Bundle = Mapping[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from notebook_accel.events import GpuUsage, Heartbeat, Phase, PhaseChanged, ProcessUsage, Returned
 from notebook_accel.launch.job import describe, resources
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import html_page
+from notebook_accel.panel import html_page
 from notebook_accel.panel.panel_state import StateMaker
 
 

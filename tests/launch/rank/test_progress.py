@@ -42,7 +42,7 @@ from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.show import terminal
 from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL
-from notebook_accel.notebook.views import html_page
+from notebook_accel.panel import html_page
 from notebook_accel.panel.panel_state import StateMaker
 
 

@@ -33,7 +33,8 @@ from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.notebook import views
-from notebook_accel.notebook.views import html_page, static_chart, static_views
+from notebook_accel.notebook.views import static_views
+from notebook_accel.panel import html_page, static_chart
 
 # What JupyterLab 4.6 leaves of an output in a notebook that is not trusted, as far as we use it.
 _ALLOWED = {"bdi", "div", "span", "b", "table", "tr", "th", "td", "img", "details", "summary"}

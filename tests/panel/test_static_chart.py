@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from notebook_accel.notebook.views.static_chart import three_ticks, tick_texts
+from notebook_accel.panel.static_chart import three_ticks, tick_texts
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import percent, value
-from notebook_accel.notebook.views import static_chart
+from notebook_accel.panel import static_chart
 from notebook_accel.rank_spans import named
 
 _RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
