@@ -399,7 +399,7 @@ class Failed(Event):
 class ProcessUsage(Event):
     """The CPU time and memory of a rank's process and of its child processes, such as the workers of a loader.
 
-    The process that shows the job reads it, as it does `GpuUsage`. Neither is recorded in the journal.
+    The process that runs the job reads it while somebody looks at the job, as it does `GpuUsage`.
     """
 
     kind = "process usage"

@@ -57,6 +57,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("jobs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NOTEBOOK_ACCEL_STATE", str(folder))
-        for name, value in (("FIRST_WRITE", 0.0), ("WRITE_INTERVAL", 0.0), ("WRITE_SHARE", 1e9)):
+        at_once = {"FIRST_WRITE": 0.0, "WRITE_INTERVAL": 0.0, "WRITE_SHARE": 1e9, "WATCHED_INTERVAL": 0.0}
+        for name, value in {**at_once, "WATCHED_SHARE": 1e9}.items():
             patch.setattr(writing, name, value)
         yield folder / "jobs"

@@ -28,10 +28,12 @@ MOST = 32
 """The most panels that are open."""
 _CLOCK_EVERY = 64
 """Events between two looks at the clock."""
-INTERVAL, BUSY_INTERVAL, NO_MORE = 250, 40, -1
+INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 """Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
 SHARE = 0.03
 """The part of a core that one panel may take."""
+_WATCH_EVERY = 1.0
+"""Seconds between two times that a running job is told that somebody looks at it."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
 
@@ -123,10 +125,14 @@ class _ShownJob:
         self._record = record
         self._unread: Iterator[tuple[int, Event]] | None = None
         self.last_used = time.monotonic()
+        self._watch_due = 0.0
 
     def update(self, deadline: float) -> bool:
         """Reads what was added; returns whether it is done, which it may not be at `deadline`, a monotonic time."""
         self.last_used = time.monotonic()
+        if self.last_used >= self._watch_due and not self.followed.has_ended:
+            self._watch_due = self.last_used + _WATCH_EVERY
+            self._record.watch()
         if self._unread is None:
             self._unread = self._events()
         for number, _ in enumerate(self._unread, 1):

@@ -19,7 +19,7 @@ from notebook_accel.launch.show.output import Output
 _POLL_INTERVAL = 0.1
 """Seconds between two looks at the job's folder."""
 _OWNER_CHECK_EVERY = 10
-"""Looks between two checks that the job's process is alive."""
+"""Looks between two checks that the job's process is alive, and to tell it that somebody looks."""
 _BACKLOG = 1000
 """How many of the lines and displays from before the job was followed are shown, at most."""
 
@@ -54,7 +54,7 @@ class Follower:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
         self._screen = screens.record(self.job)
-        self._view = Views(self.job, console.current.choose_view())
+        self._view = Views(self.job, console.current.choose_view(), reads_usage=False)
         self._view.open()
 
     def run(self) -> None:
@@ -70,6 +70,8 @@ class Follower:
             while not self.has_ended:
                 self._show(shown)
                 view.refresh()
+                if view.is_seen and rounds % _OWNER_CHECK_EVERY == 0:
+                    self._followed.record.watch()
                 pause.wait(_POLL_INTERVAL)
                 self._take(self._followed.read())
                 rounds += 1

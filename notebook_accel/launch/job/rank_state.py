@@ -43,8 +43,8 @@ MAX_CLOSED_BARS = 32
 _MOST_POINTS = 32
 """Points, of which half are left when there are as many."""
 _POINTS_SHOWN = 6
-_NOT_AMONG_EVENTS = {"metrics", "lines", "line_characters", "written", "process", "gpu"}
-"""What `RankState.events` leaves out: reports and output are in files of their own, and what is used isn't recorded."""
+_NOT_AMONG_EVENTS = {"metrics", "lines", "line_characters", "written"}
+"""What `RankState.events` leaves out: reports and output are in files of their own."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class RankState:
     snapshot: str = ""
     """The file with the snapshot of its device's memory, if that ran out."""
     process: ProcessUsage | None = None
-    """What its process used lately; `None` while it isn't read. It isn't recorded."""
+    """What its process used lately; `None` until it is read."""
     gpu: GpuUsage | None = None
-    """What its GPU did lately; `None` without a GPU, and while it isn't read. It isn't recorded."""
+    """What its GPU did lately; `None` without a GPU, and until it is read."""
     step: int | None = None
     """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None
@@ -197,7 +197,8 @@ class RankState:
             yield ResidentHistory([round(1000 * at) for at in moments], resident)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
-        yield from (event for event in (self.step_times, self.peaks, self.largest) if event is not None)
+        measured = self.process, self.gpu, self.step_times, self.peaks, self.largest
+        yield from (event for event in measured if event is not None)
         if self.snapshot:
             yield SnapshotSaved(self.snapshot)
         yield from self.bars.values()

@@ -25,6 +25,8 @@ VARIABLE = "NOTEBOOK_ACCEL_STATE"
 KEEPALIVE_INTERVAL = 20.0
 """Seconds between two updates of a job's `running` file, for processes on other machines that share the folder."""
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
+_WATCHED_FOR = 5.0
+"""Seconds for which a job counts as watched after somebody has looked at it."""
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
 _UNWRITTEN = "ended-"
@@ -73,6 +75,11 @@ class Record:
         """A file that exists while the job runs; it names its process in a form that every version can read."""
         return self.path / "running"
 
+    @property
+    def _watched(self) -> Path:
+        """A file whose time is that at which another process was last asked to show the job."""
+        return self.path / "watched"
+
     def memory_snapshot(self, rank: int) -> Path:
         """The snapshot of the memory of a rank's devices, which had run out."""
         return self.path / f"memory-rank{rank}.pickle"
@@ -109,6 +116,19 @@ class Record:
         if owner is not None and owner.is_local:
             return owner.is_alive()
         return time.time() - last_keepalive < silence
+
+    def watch(self) -> None:
+        """Tells the process that runs the job that somebody looks at what it records."""
+        with contextlib.suppress(OSError):  # the job is then recorded less often
+            os.close(open_private(self._watched, os.O_WRONLY | os.O_CREAT))
+            os.utime(self._watched)
+
+    def is_watched(self) -> bool:
+        """Whether somebody looks at what is recorded of the job, in another process."""
+        try:
+            return time.time() - self._watched.stat().st_mtime < _WATCHED_FOR
+        except OSError:
+            return False
 
     def last_written(self) -> float:
         """When its process last wrote its state, or, since a job may be silent for long, its keepalive."""

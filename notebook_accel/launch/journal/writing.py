@@ -23,12 +23,10 @@ from notebook_accel.events import (
     AttemptStarted,
     Cleared,
     Event,
-    GpuUsage,
     JobEnded,
     Lines,
     MemorySnapshot,
     Notice,
-    ProcessUsage,
     Reports,
     Shown,
     SnapshotSaved,
@@ -48,16 +46,16 @@ from notebook_accel.owner import Owner
 
 FIRST_WRITE = 0.1
 """Seconds after which a job is written for the first time: most launches are over by then, and written once."""
-WRITE_INTERVAL = 0.3
-"""Seconds between two writes, unless they take too much time for that."""
-WRITE_SHARE = 0.01
-"""The share of time that writing may take."""
+WRITE_INTERVAL, WATCHED_INTERVAL = 0.3, 0.1
+"""Seconds between two writes, unless they take too much time for that: usually, and while somebody looks at them."""
+WRITE_SHARE, WATCHED_SHARE = 0.01, 0.03
+"""The share of time that writing may take. To draw a job in this process takes as much as the second one has more."""
 MOST_LINES_HELD = 2**20
 """Bytes of lines that are held in memory. More are written at once."""
 MOST_UNRECORDED = 64 * 2**20
 """Bytes of reports that stay in memory if there is no journal; more are written to a temporary file."""
-_NOT_STATE = (Reports, Lines, Shown, Cleared, Notice, MemorySnapshot, ProcessUsage, GpuUsage)
-"""Events that don't change the state on disk: they have files of their own, or are read where the job is shown."""
+_NOT_STATE = (Reports, Lines, Shown, Cleared, Notice, MemorySnapshot)
+"""Events that don't change the state on disk: they have files of their own."""
 
 warned = False
 """Whether the user was warned that nothing is recorded, which happens once per process."""
@@ -93,6 +91,7 @@ class Journal:
     """Writes the journal of one job. The runner of the job refreshes it in turn with the views."""
 
     is_seen = False
+    """Whether another process shows the job now."""
 
     def __init__(self, job: Job, *, detached: bool = False, saved: SavedLaunch | None = None) -> None:
         self._job = job
@@ -154,8 +153,10 @@ class Journal:
         if self._record is not None:
             self._requests.poll(self._record)
             self._keep_alive(self._record, began)
+            self.is_seen = self._record.is_watched()
         ended = time.monotonic()
-        self._due = ended + max(WRITE_INTERVAL, (ended - began) / WRITE_SHARE)
+        interval, share = (WATCHED_INTERVAL, WATCHED_SHARE) if self.is_seen else (WRITE_INTERVAL, WRITE_SHARE)
+        self._due = ended + max(interval, (ended - began) / share)
 
     def finish(self) -> None:
         """Does nothing: `_on_event` has written everything when the job ended."""

@@ -45,11 +45,17 @@ class Views:
 
     The first one is opened by `open`, or by the first refresh. A view that raises is removed, with a notice: a failure
     to draw must not end the training.
+
+    Args:
+        job: The job.
+        open_view: Opens the first view.
+        others: Further views.
+        reads_usage: Whether to read what the ranks use while somebody looks.
     """
 
-    def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View) -> None:
+    def __init__(self, job: Job, open_view: Callable[[Job], View], *others: View, reads_usage: bool = True) -> None:
         self._job = job
-        self._usage: UsageWatch | None = UsageWatch(job)
+        self._usage = UsageWatch(job) if reads_usage else None
         self._open_view: Callable[[Job], View] | None = open_view
         self._views: list[View] = [*others]
         job.runner.show = self._add

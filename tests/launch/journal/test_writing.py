@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_accel.events import AttemptStarted, Lines, Metrics, Phase, PhaseChanged
+from notebook_accel.events import AttemptStarted, Lines, Metrics, Phase, PhaseChanged, ProcessUsage
 from notebook_accel.launch.driver.attach import attach, jobs
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -69,6 +69,31 @@ def test_writing_waits_for_its_time(state: Path, job: Job, monkeypatch: pytest.M
     journal.refresh()
     before = state_of(record)
     job.apply(0, Metrics({"loss": 1.0}))
+    journal.refresh()
+    assert state_of(record) == before
+
+
+def test_a_job_that_somebody_looks_at_is_written_more_often_and_with_what_its_ranks_use(
+    state: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "WATCHED_INTERVAL", 0.0)
+    monkeypatch.setattr(writing, "WATCHED_SHARE", 1e9)
+    journal = Journal(job)
+    record = journal.open()
+    assert not journal.is_seen
+    record.watch()
+    journal.refresh()
+    assert journal.is_seen
+    monkeypatch.setattr(writing, "WRITE_INTERVAL", 3600.0)
+    usage = ProcessUsage(180.4, 2**29)
+    job.apply(0, usage)
+    journal.refresh()
+    assert followed(record).ranks[0].process == usage
+    monkeypatch.setattr(records, "_WATCHED_FOR", -1.0)
+    journal.refresh()
+    assert not journal.is_seen
+    before = state_of(record)
+    job.apply(0, PhaseChanged(Phase.RUNNING))
     journal.refresh()
     assert state_of(record) == before
 

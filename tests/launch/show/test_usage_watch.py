@@ -147,11 +147,12 @@ def fail() -> Sensors:
     raise OSError("the driver is gone")
 
 
-def test_what_is_read_is_not_recorded() -> None:
+def test_what_is_read_is_part_of_the_state_that_other_processes_show() -> None:
     job = a_job("")
     job.apply(0, ProcessUsage(98, 2**20))
     job.apply(0, GpuUsage(50))
-    assert not [event for _, event in job.events() if isinstance(event, (ProcessUsage, GpuUsage))]
+    kinds = ProcessUsage, GpuUsage
+    assert [event for _, event in job.events() if isinstance(event, kinds)] == [ProcessUsage(98, 2**20), GpuUsage(50)]
 
 
 def test_the_devices_of_a_later_attempt_count() -> None:
