@@ -4,6 +4,8 @@
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
     POST   /notebook-accel/jobs/ID/panel what is new in a panel of a job, which may have requests: a `PanelUpdate`
+    POST   /notebook-accel/pages/SESSION announces a page that draws jobs, by its connection to a kernel
+    GET    /notebook-accel/outputs?notebook=PATH  where jobs were drawn in a notebook: a list of `NotedOutput`
     DELETE /notebook-accel/jobs/ID       removes a job that has ended
     GET    /notebook-accel/comparison?job=ID&job=ID&metric=NAME  a metric of several jobs: a `Comparison`
     GET    /notebook-accel/devices       the devices of this machine: a `DeviceListing`
@@ -29,6 +31,7 @@ from notebook_accel.jupyter.reader_process import ReaderProcess
 from notebook_accel.launch.journal import records
 
 _ID = r"([0-9a-f]{12})"
+_SESSION = r"([0-9A-Za-z-]{8,64})"
 _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
 
@@ -86,7 +89,7 @@ class StopHandler(_Handler):
 
 
 class PanelHandler(_Handler):
-    """A panel of one job, in a tab."""
+    """A panel of one job, in a tab or below a cell."""
 
     _track_activity = False
 
@@ -100,6 +103,28 @@ class PanelHandler(_Handler):
                 await self._relay("panel", job_id=job_id, panel=panel, seq=seq, messages=messages)
             case _:
                 raise web.HTTPError(400, "a panel sends its name, the number of its last update, and its messages")
+
+
+class PageHandler(_Handler):
+    """A page that draws jobs."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def post(self, session: str) -> None:
+        await self._relay("announce", session=session)
+
+
+class OutputsHandler(_Handler):
+    """The outputs of one notebook."""
+
+    _track_activity = False
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        await self._relay("outputs", notebook=self.get_query_argument("notebook", strip=False))
 
 
 class ComparisonHandler(_Handler):
@@ -153,6 +178,8 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
         (below("jobs", _ID), JobHandler),
         (below("jobs", _ID, "stop"), StopHandler),
         (below("jobs", _ID, "panel"), PanelHandler),
+        (below("pages", _SESSION), PageHandler),
+        (below("outputs"), OutputsHandler),
         (below("comparison"), ComparisonHandler),
         (below("devices"), DevicesHandler),
         (below("running"), RunningHandler),

@@ -137,8 +137,18 @@ class PanelAnswer(TypedDict):
     """What follows it, in base64."""
 
 
+class NotedOutput(TypedDict):
+    """An output of a notebook that shows a job."""
+
+    job: str
+    cell: str
+    """The ID of its cell."""
+    at: float
+    """When it was drawn first, in seconds since the epoch."""
+
+
 class PanelNews(TypedDict):
-    """What every update of a panel in a tab has."""
+    """What every update of a panel has."""
 
     seq: int
     """The number of this update, or that of the last one if the state is the same."""
@@ -156,5 +166,9 @@ class PanelUpdate(PanelNews, total=False):
     """The whole state, if the page needs it."""
     patch: dict[str, Any]
     """Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any."""
+    resume: str
+    """What a button says that continues the training; empty if that can't be done, missing while the job runs."""
+    output: dict[str, str]
+    """What stays in the notebook, by MIME type, if the page has asked for it."""
     reading: bool
     """Whether the journal is still being read, so that there is no state yet."""

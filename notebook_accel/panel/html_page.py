@@ -50,6 +50,12 @@ _UNBROKEN = "display:inline-block;max-width:100%;overflow:hidden;text-overflow:e
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 
 
+def bundle(job: Job, *, fallback: bool = False) -> dict[str, str]:
+    """The current output for a job as HTML, and as text for front ends that show no HTML; see `draw`."""
+    # Drawing metrics twice would double the cost, and hardly anyone sees the text while a job runs.
+    return {"text/html": draw(job, fallback=fallback), "text/plain": describe.describe(job, metrics=job.status.ended)}
+
+
 def draw(job: Job, *, fallback: bool = False) -> str:
     """Returns the whole output. With `fallback`, it accompanies a widget, for front ends that do not draw the widget.
 
@@ -91,17 +97,23 @@ def _choices(job: Job) -> str:
     return "".join(div(text(line), "font-size:90%") for line in describe.notices(job))
 
 
+def resume_label(job: Job) -> str:
+    """What a button says that continues the training; empty if that can't be done."""
+    return f"Resume {job.title}" if job.resumable else ""
+
+
 def _resume(job: Job) -> str:
     """A button that continues the training, which only the extension of JupyterLab makes visible, and understands.
 
     It has no text, which some front ends would show without the button.
     """
-    if not job.resumable:
+    label = resume_label(job)
+    if not label:
         return ""
     attributes = {
         "class": "na-lab-resume",
         "type": "button",
-        "aria-label": f"Resume {job.title}",
+        "aria-label": label,
         "data-commandlinker-command": _RESUME_COMMAND,
         "data-commandlinker-args": json.dumps({"job": job.id}),
     }

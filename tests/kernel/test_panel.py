@@ -143,7 +143,7 @@ def test_who_comes_late_is_told_the_whole(prepared: Notebook, go_on: Path):
 def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: Notebook, go_on: Path):
     prepared.check("""
     import threading
-    from notebook_accel.notebook.views import static_views as html
+    from notebook_accel.panel import html_page as html
     from notebook_accel.notebook.views.widget_support import Browsers
 
     begins_to_draw, has_answered, answered = threading.Event(), threading.Event(), Browsers.answered
@@ -152,13 +152,13 @@ def test_a_browser_that_answers_before_the_panel_is_displayed_sees_it(prepared: 
         has_answered.set()
     Browsers.answered = answer
 
-    drawn = html.draw_html
+    drawn = html.bundle
     def draw(*arguments, **options):  # on a slow machine
         begins_to_draw.set()
         has_answered.wait()
-        html.draw_html = drawn
+        html.bundle = drawn
         return drawn(*arguments, **options)
-    html.draw_html = draw
+    html.bundle = draw
     """)
     cell = prepared.begin_in_browser(f"job = notebook_launcher(work, ({str(go_on)!r},), 2, block=False)")
     prepared.finish(cell)

@@ -8,14 +8,17 @@
  *     server.ts       ─ requests to the Jupyter server
  *     comparison.ts   ─ a tab that compares a metric of several jobs; comparisonChart.ts draws it
  *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
- *     jobTab.ts       ─ a tab with the panel of a job; jobLink.ts asks the server for what it shows
+ *     jobTab.ts       ─ a tab with the panel of a job
+ *     servedPanel.ts  ─ the panel of a job, in a tab or below a cell; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks
+ *     outputPlugin.ts ─ the jobs below the cells of a notebook; jobOutput.ts draws one
  *     openedPlugin.ts ─ when a notebook is opened; openedPanels.ts has a busy kernel show its panels, and shows as HTML those
  *                       that the kernel doesn't have
  */
 import jobs from "./jobsPlugin";
 import opened from "./openedPlugin";
+import output from "./outputPlugin";
 import ranks from "./ranksPlugin";
 import status from "./statusPlugin";
 
-export default [jobs, status, ranks, opened];
+export default [jobs, status, ranks, output, opened];

@@ -1,10 +1,10 @@
-/** The connection of a panel to its job through the Jupyter server: one request at a time, while the panel is visible. */
+/** The connection of a panel to its job through the Jupyter server: one request at a time. */
 import { ServerConnection } from "@jupyterlab/services";
 import { newId } from "../../src/dom";
 import type { PanelUpdate } from "./model";
 
 /** After a failure, in milliseconds; each further one doubles it. */
-const FIRST_RETRY = 1000;
+const FIRST_RETRY = 100;
 const LONGEST_RETRY = 30_000;
 
 /** What a panel does with the answers. */
@@ -13,8 +13,8 @@ export interface Receiver {
   receive(update: PanelUpdate): void;
   /** There is no answer; the next request is made by itself. */
   fail(error: Error): void;
-  /** Whether someone can see the panel. */
-  isVisible(): boolean;
+  /** Milliseconds until the next request, which the server wants after `pause`; -1 if there is to be none. */
+  pace(pause: number): number;
 }
 
 /** Sends requests of a panel called `panel` that has the update `seq`. */
@@ -49,8 +49,12 @@ export class JobLink {
     const pause = await this.request(messages);
     this.isAsking = false;
     if (this.isDisposed) return;
-    if (this.messages.length && pause === 0) void this.refresh();
-    else if (pause >= 0 && this.receiver.isVisible()) this.timer = window.setTimeout(() => void this.refresh(), pause);
+    if (this.messages.length && pause === 0) {
+      void this.refresh();
+      return;
+    }
+    const next = pause < 0 ? pause : this.receiver.pace(pause);
+    if (next >= 0) this.timer = window.setTimeout(() => void this.refresh(), next);
   }
 
   dispose(): void {

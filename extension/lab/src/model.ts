@@ -133,7 +133,16 @@ export interface PanelAnswer {
   bytes: string;
 }
 
-/** What every update of a panel in a tab has. */
+/** An output of a notebook that shows a job. */
+export interface NotedOutput {
+  job: string;
+  /** The ID of its cell. */
+  cell: string;
+  /** When it was drawn first, in seconds since the epoch. */
+  at: number;
+}
+
+/** What every update of a panel has. */
 export interface PanelNews {
   /** The number of this update, or that of the last one if the state is the same. */
   seq: number;
@@ -150,6 +159,10 @@ export interface PanelUpdate extends PanelNews {
   state?: State;
   /** Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any. */
   patch?: Record<string, Json>;
+  /** What a button says that continues the training; empty if that can't be done, missing while the job runs. */
+  resume?: string;
+  /** What stays in the notebook, by MIME type, if the page has asked for it. */
+  output?: Record<string, string>;
   /** Whether the journal is still being read, so that there is no state yet. */
   reading?: boolean;
 }

@@ -1,7 +1,7 @@
 /** Requests to the extension of the Jupyter server (`notebook_accel/jupyter/handlers.py`). */
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
-import type { Comparison, DeviceListing, JobListing, PanelUpdate } from "./model";
+import type { Comparison, DeviceListing, JobListing, NotedOutput, PanelUpdate } from "./model";
 
 const MISSING =
   "This Jupyter server doesn't have notebook-accel's extension. Install notebook-accel where Jupyter itself is " +
@@ -37,6 +37,21 @@ export async function deleteJob(id: string): Promise<void> {
  */
 export async function updatePanel(job: string, panel: string, seq: number, messages: object[]): Promise<PanelUpdate> {
   return (await ask("POST", ["jobs", job, "panel"], "", { panel, seq, messages })).json();
+}
+
+/** Tells the server that this page draws jobs; a kernel knows the page by the ID of its connection. */
+export async function announcePage(session: string): Promise<void> {
+  await ask("POST", ["pages", session]);
+}
+
+/** Where jobs were drawn in a notebook, given by its path in the server. */
+export async function listOutputs(notebook: string): Promise<NotedOutput[]> {
+  return (await ask("GET", ["outputs"], `?${new URLSearchParams({ notebook })}`)).json();
+}
+
+/** Whether an error is that the server can't be reached. */
+export function isUnreachable(error: Error): boolean {
+  return error instanceof ServerConnection.NetworkError;
 }
 
 /** A metric of several jobs, as far as the server has read it. */

@@ -25,7 +25,7 @@ function open() {
     {
       receive: (update) => got.push(update.seq),
       fail: (error) => got.push(error.message),
-      isVisible: () => page.isVisible,
+      pace: (pause) => (page.isVisible ? pause : -1),
     },
   );
   return { link, asked, answers, got, page };

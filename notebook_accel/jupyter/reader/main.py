@@ -17,10 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from notebook_accel.jupyter.model import NotedOutput
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
 from notebook_accel.jupyter.reader.panels import BadMessageError, Panels, UnreadableJobError
+from notebook_accel.launch.journal import pages
 
 IDLE = 30.0
 """Seconds without a request for devices after which the drivers' libraries are closed; for panels, journals."""
@@ -80,8 +82,14 @@ def _calls() -> dict[str, tuple[_Worker, Callable[..., Any]]]:
         "delete": (of_jobs, jobs.delete),
         "compare": (of_comparisons, Comparisons().compare),
         "panel": (of_panels, panels.update),
+        "announce": (of_panels, pages.announce),
+        "outputs": (of_panels, _outputs),
         "devices": (of_devices, devices.listing),
     }
+
+
+def _outputs(notebook: str) -> list[NotedOutput]:
+    return [{"job": record.id, "cell": found.cell, "at": found.at} for record, found in pages.outputs_of(notebook)]
 
 
 class _Devices:

@@ -1,4 +1,4 @@
-"""The panels that pages show in tabs: what each page knows of its job, and what it has asked for."""
+"""The panels that pages show in tabs and below cells: what each page knows of its job, and what it has asked for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
@@ -14,8 +15,10 @@ from notebook_accel.jupyter.model import PanelAnswer, PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
 from notebook_accel.jupyter.reader.job_row import damage
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.panel import html_page
 from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.panel_state import REQUESTS, StateMaker
@@ -90,7 +93,7 @@ class Panels:
         if session is None:
             if not is_read:
                 return {"seq": seq, "replies": [], "results": [], "pause": BUSY_INTERVAL, "reading": True}
-            session = PanelSession(shown.followed.job, shown.stop)
+            session = PanelSession(shown.followed.job, shown.stop, partial(pages.note_output, record))
         self._sessions[record, panel] = session
         for message in messages:
             session.handle(message)
@@ -161,15 +164,18 @@ class BadMessageError(NotebookAccelError):
 class PanelSession:
     """Makes the updates of one panel."""
 
-    def __init__(self, job: Job, stop: Callable[[int], object]) -> None:
-        """Begins anew.
+    def __init__(self, job: Job, stop: Callable[[int], object], note_output: Callable[[str, str], object]) -> None:
+        """Begins with nothing sent.
 
         Args:
             job: The job, which is kept up to date elsewhere.
             stop: Called with the number of clicks on Stop so far.
+            note_output: Called with the notebook and the cell that show the panel, if the page says it.
         """
         self._job = job
         self._stop = stop
+        self._note_output = note_output
+        self._wants_output = False
         self._maker = StateMaker(job)
         self._state: Mapping[str, Any] | None = None
         """What was sent last; `None` if the page needs the whole state."""
@@ -182,12 +188,19 @@ class PanelSession:
     def handle(self, message: Mapping[str, Any]) -> None:
         """Does what the panel requests; see `notebook/views/panel.py` for the messages.
 
+        One below a cell also sends `{"cmd": "drawn", "notebook": "a.ipynb", "cell": "1c2b"}`, and requests what stays
+        in the notebook: `{"cmd": "output"}`.
+
         Raises:
             BadMessageError: No panel sends such a message.
         """
         try:
             if message["cmd"] == "stop":
                 self._stop(int(message["click"]))
+            elif message["cmd"] == "drawn":
+                self._note_output(str(message["notebook"]), str(message["cell"]))
+            elif message["cmd"] == "output":
+                self._wants_output = True
             elif message["cmd"] in REQUESTS:
                 self._maker.request(message)
                 self._is_over = False  # also after the end, it may change what is shown
@@ -209,6 +222,11 @@ class PanelSession:
         deadline = time.monotonic() + _ANSWERING
         found["replies"] = list(self._replies(deadline))
         found["results"] = [_page(result) for result in self._maker.take_results()]
+        if self._job.status.ended:
+            found["resume"] = html_page.resume_label(self._job)
+        if self._wants_output:
+            self._wants_output = False
+            found["output"] = html_page.bundle(self._job)
         pause = max(INTERVAL, round(1000 * (time.thread_time() - began) / SHARE))
         is_quiet = self._is_over and not self._maker.has_results_to_come
         found["pause"] = BUSY_INTERVAL if self._maker.is_answering else NO_MORE if is_quiet else pause

@@ -71,6 +71,11 @@ class Record:
         return self.path / "launch"
 
     @property
+    def outputs(self) -> Path:
+        """Where notebooks show the job."""
+        return self.path / "outputs"
+
+    @property
     def running(self) -> Path:
         """A file that exists while the job runs; it names its process in a form that every version can read."""
         return self.path / "running"
@@ -250,6 +255,11 @@ def keep_for(record: Record, job: object) -> None:
     if record.path not in _in_use:
         _in_use.add(record.path)
         weakref.finalize(job, _in_use.discard, record.path)
+
+
+def are_of(job_id: str) -> bool:
+    """Whether a job with this ID is recorded."""
+    return any(name.endswith(f"-{job_id}") for name in names(folder()))
 
 
 def all_records() -> list[Record]:

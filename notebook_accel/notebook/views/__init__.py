@@ -1,6 +1,7 @@
 """Draws a job below its cell. A view reads the job and has no state of its own about it.
 
-    widget.py          the view `widget`, in the browser; panel.py is its ipywidget, and sends what
+    job_output.py      the view `widget` on pages that draw jobs themselves
+    widget.py          the view `widget` on other pages; panel.py is its ipywidget, and sends what
                        `notebook_accel/panel/` makes
     marimo_view.py     the panel in marimo
     widget_support.py  detects whether the front end draws widgets
@@ -22,6 +23,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal import pages
 from notebook_accel.launch.show.console import View
 from notebook_accel.notebook.views import widget_support
 
@@ -31,6 +33,8 @@ _VIEWS = {
     "html": "static_views.HtmlView",
     "text": "static_views.TextView",
 }
+_OUTPUT = "job_output.JobOutput"
+"""What the view `widget` is on pages that draw jobs themselves."""
 _chosen: str | None = None
 
 
@@ -63,11 +67,13 @@ def choose() -> Callable[[Job], View]:
         name = os.environ.get(VIEW_VARIABLE)
         if name:
             _check(name, VIEW_VARIABLE)
-    return _load(name or ("widget" if widget_support.current.draw_widgets() else "html"))
+    if name in (None, "widget") and pages.draws_jobs(widget_support.page_session()):
+        return _load(_OUTPUT)
+    return _load(_VIEWS[name or ("widget" if widget_support.current.draw_widgets() else "html")])
 
 
-def _load(name: str) -> Callable[[Job], View]:
-    module, _, cls = _VIEWS[name].partition(".")
+def _load(path: str) -> Callable[[Job], View]:
+    module, _, cls = path.partition(".")
     found: Callable[[Job], View] = getattr(importlib.import_module(f"{__name__}.{module}"), cls)
     return found
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.panel import html_page
 from notebook_accel.panel.pacing import JobPacer
 
-Bundle = Mapping[str, str]
-"""Text by MIME type, such as `text/html`."""
-_HTML_INTERVAL = 0.33
+Bundle = Mapping[str, Any]
+"""Text by MIME type, such as `text/html`, or what JSON can say."""
+HTML_INTERVAL = 0.33
 _TEXT_INTERVAL = 0.5
 
 
@@ -46,13 +47,7 @@ class HtmlView(RedrawnView):
     """Draws into one output above the ranks' output, and updates it three times a second."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, draw_html, _HTML_INTERVAL)
-
-
-def draw_html(job: Job, *, fallback: bool = False) -> Bundle:
-    """The current output for a job as HTML, and as text for front ends that show no HTML; see `html_page.draw`."""
-    # Drawing metrics twice would double the cost, and hardly anyone sees the text while a job runs.
-    return {"text/html": html_page.draw(job, fallback=fallback), "text/plain": describe(job, metrics=job.status.ended)}
+        super().__init__(job, html_page.bundle, HTML_INTERVAL)
 
 
 class TextView(RedrawnView):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import reload, static_views, widget_support
+from notebook_accel.notebook.views import reload, widget_support
 from notebook_accel.notebook.views.panel import Panel, PanelView
 from notebook_accel.notebook.views.reload import PageWatch
+from notebook_accel.panel import html_page
 from notebook_accel.panel.pacing import JobPacer, Pacer
 
 _INTERVAL = 0.1
@@ -126,7 +127,7 @@ class WidgetView(PanelView):
         self._handle.update(bundle, metadata=metadata, raw=True)
 
     def _bundle(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        fallback = dict(static_views.draw_html(self._job, fallback=self._widget_shown))
+        fallback = dict(html_page.bundle(self._job, fallback=self._widget_shown))
         if not self._widget_shown:
             return fallback, {}
         # Use the widget's own bundle, since some front ends need the metadata that it contains.

@@ -83,6 +83,11 @@ def _asked_from_notebook() -> bool:
     return bool(cell_id()) or (_parent() is not None and "google.colab" in sys.modules)
 
 
+def page_session() -> str:
+    """The ID of the connection through which the running cell was sent; empty outside of an IPython kernel."""
+    return str(((_parent() or {}).get("header") or {}).get("session") or "")
+
+
 def cell_id() -> str:
     """The id of the notebook's cell that is running, if the front end has sent it; otherwise empty."""
     return str(((_parent() or {}).get("metadata") or {}).get("cellId") or "")

@@ -19,7 +19,7 @@ from notebook_accel.launch.driver import launch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.state_file import decode, encode
-from notebook_accel.notebook.views import static_views
+from notebook_accel.panel import html_page
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -88,7 +88,7 @@ def replay() -> Job:
 
 def draw() -> None:
     """Keeps how the job is drawn."""
-    bundle = static_views.draw_html(replay())
+    bundle = html_page.bundle(replay())
     (RECORDED / "job.html").write_text(bundle["text/html"] + "\n")
     (RECORDED / "job.txt").write_text(bundle["text/plain"] + "\n")
 

@@ -346,8 +346,8 @@ def test_a_brief_job_is_one_line() -> None:
     job = Job("f", 0, 8)
     job.finish(Status.DONE)
     assert "<table" not in html_page.draw(job)
-    assert static_views.draw_html(job)["text/plain"].startswith("f() on 8 ranks: done")
-    assert "\n" not in static_views.draw_html(job)["text/plain"]
+    assert html_page.bundle(job)["text/plain"].startswith("f() on 8 ranks: done")
+    assert "\n" not in html_page.bundle(job)["text/plain"]
 
 
 def luminance(color: str) -> float:
@@ -377,7 +377,7 @@ def test_nbconvert_shows_what_stays_in_a_notebook() -> None:
     import nbconvert  # not by whoever only collects tests: it takes seconds
     import nbformat
 
-    bundle = dict(static_views.draw_html(a_job(2, ended=True)))
+    bundle = dict(html_page.bundle(a_job(2, ended=True)))
     cell = nbformat.v4.new_code_cell("train()", outputs=[nbformat.v4.new_output("display_data", bundle)])
     notebook = nbformat.v4.new_notebook(cells=[cell])
     body, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.notebook.views import static_views
+from notebook_accel.panel import html_page
 from tests.notebook.views.record import RECORDED, replay, steps
 
 
@@ -14,7 +14,7 @@ def kept(name: str) -> str:
 
 
 def test_a_recorded_job_is_drawn_as_it_was() -> None:
-    drawn = static_views.draw_html(replay())
+    drawn = html_page.bundle(replay())
     assert drawn["text/html"] == kept("job.html")
     assert drawn["text/plain"] == kept("job.txt")
 
@@ -35,7 +35,7 @@ def test_a_job_can_be_drawn_after_each_of_its_events(monkeypatch: pytest.MonkeyP
     began = next(steps()).started
     monkeypatch.setattr("time.time", lambda: began)  # no rank is silent
     for job in steps():
-        pictures.add(static_views.draw_html(job)["text/html"])
+        pictures.add(html_page.bundle(job)["text/html"])
     assert kept("job.html") in pictures
     assert len(pictures) > 50
 

@@ -1,0 +1,170 @@
+/** An output of a notebook that names a job: the job's panel, or, if the server doesn't have the job, the HTML beside it. */
+import type { IRenderMimeRegistry } from "@jupyterlab/rendermime";
+import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
+import type { Message } from "@lumino/messaging";
+import { Widget } from "@lumino/widgets";
+import { isLive } from "../../src/kernelLost";
+import type { PanelUpdate } from "./model";
+import { ServedPanel } from "./servedPanel";
+import { isUnreachable } from "./server";
+
+/** As in `job_output.py`. */
+export const MIME = "application/vnd.notebook-accel.job+json";
+const JOB_ID = /^[0-9a-f]{12}$/;
+/** What is shown instead, the best first. */
+const SAVED = ["text/html", "text/plain"];
+/** The least pause between two requests while nobody can see the output, in milliseconds. */
+const UNSEEN_PAUSE = 1000;
+/** How often a job that has just begun may not be found: it is recorded a moment later. */
+const PATIENCE = 5;
+
+/** What an output is about: a job and, until it has ended, the state that the panel begins with. */
+export interface Named {
+  job: string;
+  state?: NonNullable<PanelUpdate["state"]>;
+}
+
+/** Where an output is in a notebook. */
+export interface Spot {
+  notebook: string;
+  cell: string;
+  /** Adds an output below it. */
+  add(output: object): void;
+}
+
+export class JobOutput extends Widget implements IRenderMime.IRenderer {
+  private model: IRenderMime.IMimeModel | undefined;
+  private job = "";
+  private panel: ServedPanel | undefined;
+  private saved: IRenderMime.IRenderer | undefined;
+  private watcher: IntersectionObserver | undefined;
+  private hasAnswer = false;
+  private failures = 0;
+  private readonly onVisible = () => {
+    if (!document.hidden && this.hasAnswer) this.panel?.refresh();
+  };
+
+  /**
+   * @param rendermime - Draws what is shown instead of a panel.
+   * @param spot - Finds an element of an output.
+   */
+  constructor(
+    private readonly rendermime: IRenderMimeRegistry,
+    private readonly spot: (node: HTMLElement) => Spot | undefined,
+  ) {
+    super();
+    this.addClass("na-lab-job-output");
+    document.addEventListener("visibilitychange", this.onVisible);
+  }
+
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    this.model = model;
+    const { job, state } = named(model);
+    if (this.panel && job === this.job) {
+      this.panel.refresh();
+      return;
+    }
+    this.clear();
+    this.job = job;
+    if (!state || !JOB_ID.test(job)) await this.showSaved();
+    if (JOB_ID.test(job) && !this.isDisposed) this.open(state);
+  }
+
+  override dispose(): void {
+    if (this.isDisposed) return;
+    document.removeEventListener("visibilitychange", this.onVisible);
+    this.clear();
+    super.dispose();
+  }
+
+  protected override onAfterAttach(message: Message): void {
+    super.onAfterAttach(message);
+    if (this.hasAnswer) this.panel?.refresh();
+  }
+
+  private open(state: Named["state"]): void {
+    const panel = new ServedPanel(
+      this.job,
+      {
+        pace: (pause) => (this.isAttached && !document.hidden ? pause : Math.max(pause, UNSEEN_PAUSE)),
+        answered: (update, shown) => this.answered(update, shown),
+        failed: (error) => this.failed(error),
+        showResult: (page) => this.showResult(page),
+      },
+      true,
+    );
+    this.panel = panel;
+    if (state) {
+      panel.begin(state);
+      this.node.append(panel.node);
+      panel.refresh();
+      return;
+    }
+    // A notebook may have many jobs that have ended.
+    this.watcher = new IntersectionObserver((entries) => {
+      if (!entries.some((each) => each.isIntersecting)) return;
+      this.watcher?.disconnect();
+      panel.refresh();
+    });
+    this.watcher.observe(this.node);
+  }
+
+  private clear(): void {
+    this.watcher?.disconnect();
+    this.panel?.dispose();
+    this.saved?.dispose();
+    this.panel = this.saved = undefined;
+    this.hasAnswer = false;
+    this.failures = 0;
+  }
+
+  private answered(update: PanelUpdate, state: Named["state"]): void {
+    if (update.output) this.store(update.output);
+    if (!state || !this.panel) return;
+    if (!this.hasAnswer) {
+      this.hasAnswer = true;
+      this.saved?.dispose();
+      this.saved = undefined;
+      this.node.append(this.panel.node);
+      const spot = this.spot(this.node);
+      if (spot && isLive(state.head)) this.panel.send({ cmd: "drawn", notebook: spot.notebook, cell: spot.cell });
+    }
+    // The kernel replaces the state when the job ends, but not on a page that was loaded since, and not if it is gone.
+    if (this.model && named(this.model).state && !isLive(state.head) && !update.output)
+      this.panel.send({ cmd: "output" });
+  }
+
+  /** Keeps what shows the ended job where there is no panel. */
+  private store(output: Record<string, string>): void {
+    if (!this.model || !named(this.model).state) return;
+    this.model.setData({ data: { ...this.model.data, ...output, [MIME]: { job: this.job } } });
+  }
+
+  private failed(error: Error): boolean {
+    if (this.hasAnswer) return true;
+    this.failures += 1;
+    const hasState = this.model !== undefined && named(this.model).state !== undefined;
+    if (hasState && (isUnreachable(error) || this.failures <= PATIENCE)) return isUnreachable(error);
+    if (!hasState && isUnreachable(error)) return false;
+    this.clear();
+    void this.showSaved();
+    return false;
+  }
+
+  private async showSaved(): Promise<void> {
+    const mime = SAVED.find((each) => this.model?.data[each] !== undefined);
+    if (!this.model || !mime) return;
+    this.saved = this.rendermime.createRenderer(mime);
+    this.node.append(this.saved.node);
+    await this.saved.renderModel(this.model);
+  }
+
+  private showResult(page: string): void {
+    const data = { "text/html": page, "text/plain": "A flame graph or a profile" };
+    this.spot(this.node)?.add({ output_type: "display_data", data, metadata: {} });
+  }
+}
+
+function named(model: IRenderMime.IMimeModel): Named {
+  return model.data[MIME] as unknown as Named;
+}
