@@ -2,8 +2,6 @@ import { interruptKernel, type Model, onKernelEnd } from "./kernel";
 import { KernelLink } from "./kernelLink";
 import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
 import type { Keyframe } from "./model";
-import type { Output } from "./notebookOutput";
-import { NotebookOutput } from "./notebookOutput";
 import { followOnPage } from "./page";
 import { Panel } from "./panel";
 import { Questions } from "./questions";
@@ -21,7 +19,6 @@ export default function widget() {
   function initialize({ model }: { model: Model }): () => void {
     link = new KernelLink(model);
     questions = new Questions((content) => link.send(content));
-    const output = new NotebookOutput(model);
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
       send: (content) => link.send(content),
@@ -37,22 +34,12 @@ export default function widget() {
       else if ("ack" in message) stopper.acknowledge(message.ack);
       else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
-    const place = async () => {
-      const final = (model.get("final") ?? {}) as Record<string, unknown>;
-      if (Object.keys(final).length === 0) return output.takeOver();
-      await output.store(final, (model.get("outputs") ?? []) as Output[]);
-      link.send({ cmd: "stored" });
-    };
-    model.on("change:final", place);
     stopper.announce();
-    place();
     const unsubscribe = onKernelEnd(model, () => store.disconnect());
     const unfollow = followOnPage(store);
     return () => {
-      link.close();
       unsubscribe();
       unfollow();
-      output.close();
     };
   }
 

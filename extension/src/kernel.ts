@@ -8,7 +8,7 @@ export interface Model {
   widget_manager?: unknown;
 }
 
-export interface Kernel {
+interface Kernel {
   clientId?: string;
   username?: string;
   interrupt?: () => Promise<void>;
@@ -59,11 +59,7 @@ export function onKernelEnd(model: Model, callback: () => void): () => void {
  * for a sign that the kernel is idle; `undefined` if the widget manager has no kernel.
  */
 export function controlChannel(model: Model): ((content: object) => void) | undefined {
-  return controlChannelOf(kernelOf(model));
-}
-
-/** The same for a kernel. */
-export function controlChannelOf(kernel: Kernel | undefined): ((content: object) => void) | undefined {
+  const kernel = kernelOf(model);
   if (kernel === undefined || typeof kernel.sendControlMessage !== "function") return undefined;
   return (content) => {
     const header = {

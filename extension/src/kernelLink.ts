@@ -1,6 +1,5 @@
 import { controlChannel, type Model } from "./kernel";
 import type { ControlConfirmation } from "./messages";
-import type { Place } from "./notebookOutput";
 
 /** How often a widget tells the kernel that its page is there, in milliseconds. */
 const SEEN_INTERVAL = 3000;
@@ -12,25 +11,15 @@ const SEEN_INTERVAL = 3000;
  */
 export class KernelLink {
   #model: Model;
-  #panel: string;
-  #hasControl: boolean;
+  #hasControl = false;
   #seenAt = Number.NEGATIVE_INFINITY;
 
   constructor(model: Model) {
-    const place = model.get("place") as Partial<Place> | undefined;
     this.#model = model;
-    this.#panel = place?.id ?? "";
-    // A panel is opened again only for a page whose messages have come on the control channel.
-    this.#hasControl = (place?.former ?? []).length > 0 && controlChannel(model) !== undefined;
     model.on("msg:custom", (content) => {
       this.received();
       if ("control" in (content as Partial<ControlConfirmation>)) this.#hasControl = true;
     });
-    window.addEventListener("pagehide", this.#leave);
-  }
-
-  close(): void {
-    window.removeEventListener("pagehide", this.#leave);
   }
 
   send(content: object): void {
@@ -52,12 +41,8 @@ export class KernelLink {
     this.#sendControl({ cmd: "seen" });
   }
 
-  /** Tells the kernel that the page is being closed or reloaded. */
-  readonly #leave = (): void => {
-    if (this.#hasControl) this.#sendControl({ cmd: "left" });
-  };
-
   #sendControl(content: object): void {
-    controlChannel(this.#model)?.({ target_name: "notebook-accel", notebook_accel: { panel: this.#panel, content } });
+    const panel = this.#model.get("panel");
+    controlChannel(this.#model)?.({ target_name: "notebook-accel", notebook_accel: { panel, content } });
   }
 }

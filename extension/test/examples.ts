@@ -161,11 +161,6 @@ export class FakeModel {
     this.change("keyframe", keyframe);
   }
 
-  /** The job has ended, and this output replaces the panel. */
-  finish(bundle: object): void {
-    this.change("final", bundle);
-  }
-
   /** Delivers the answer to a chart: JSON and numbers. */
   answer(id: string, content: object, numbers: number[] = []): void {
     const bytes = new TextEncoder().encode(JSON.stringify({ id, ...content }));

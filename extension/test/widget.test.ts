@@ -46,16 +46,8 @@ describe("the widget", () => {
     model.receive({ control: true });
     for (let count = 0; count < 3; count += 1) model.receive({ ping: true });
     model.receive({ seq: 2 }, {}); // one is missing
-    window.dispatchEvent(new Event("pagehide"));
-    expect(control.slice(1)).toEqual([{ cmd: "seen" }, { cmd: "ready" }, { cmd: "left" }]);
+    expect(control.slice(1)).toEqual([{ cmd: "seen" }, { cmd: "ready" }]);
     expect(model.sent).toHaveLength(1);
-  });
-
-  it("says that the final HTML is stored", async () => {
-    const model = new FakeModel({ seq: 0, state: aState(2) });
-    open(model);
-    model.finish({ "text/html": "<table>" });
-    await vi.waitFor(() => expect(model.sent).toEqual([{ cmd: "ready" }, { cmd: "stored" }]));
   });
 
   it("draws what the kernel says, delta by delta", async () => {

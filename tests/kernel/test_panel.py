@@ -73,11 +73,6 @@ class Browser:
         return [data["content"]["ack"] for _, data, _ in self.said if "ack" in data.get("content", {})]
 
     @property
-    def final(self) -> dict[str, Any]:
-        """The output that replaces the panel."""
-        return next((data["state"]["final"] for _, data, _ in self.said if data.get("state", {}).get("final")), {})
-
-    @property
     def is_closed(self) -> bool:
         return self.said[-1][0] == "comm_close"
 
@@ -118,11 +113,7 @@ def test_at_the_end_html_and_text_take_the_place_of_the_widget(prepared: Noteboo
     cell, browser = in_background(prepared, go_on)
     browser.say(cmd="ready")
     go_on.touch()
-    browser.wait_for(lambda: VIEW not in cell.bundles[0] and bool(browser.final))
-    assert not browser.is_closed  # a page that is opened later needs it
-    assert browser.final == cell.bundles[0]
-    browser.say(cmd="stored")
-    browser.wait_for(lambda: browser.is_closed)
+    browser.wait_for(lambda: VIEW not in cell.bundles[0] and browser.is_closed)
     assert set(cell.bundles[0]) == {"text/html", "text/plain"}
     assert "done" in cell.bundles[0]["text/plain"]
     assert "<img" in cell.bundles[0]["text/html"]
@@ -243,44 +234,6 @@ def test_a_panel_shows_where_a_rank_is_and_all_its_lines(prepared: Notebook, go_
     go_on.touch()
     browser.wait_for(lambda: cell.ended)
     assert cell.error is None
-
-
-def test_a_page_that_is_reloaded_while_its_cell_runs_is_given_the_panel_again(prepared: Notebook, go_on: Path):
-    cell = prepared.begin_in_browser(f"notebook_launcher(work, ({str(go_on)!r},), 2)")
-    before = Browser(prepared, cell)
-    before.say_while_busy(cmd="ready")
-    before.wait_for(lambda: before.acknowledged == [0] and "2/3" in before.state["ranks"]["1"]["text"])
-    assert not cell.ended
-    before.say_while_busy(cmd="left")
-    before.wait_for(lambda: before.is_closed)
-    (widget,) = set(panels(prepared)) - {before.widget}
-    place = prepared.widgets[widget][0][1]["state"]["place"]
-    assert place == {"id": widget, "former": [before.widget], "cell": "a-cell"}
-    again = Browser(prepared, cell, widget)
-    assert "2/3" in again.state["ranks"]["1"]["text"]
-    assert "attach(" in again.state["head"]["choices"]
-    again.say_while_busy(cmd="seen")
-    go_on.touch()
-    again.wait_for(lambda: "done" in again.final.get("text/plain", ""))
-    again.say_while_busy(cmd="stored")
-    again.wait_for(lambda: again.is_closed)
-
-
-def test_a_page_that_is_opened_while_the_cell_runs_is_given_the_panel_too(prepared: Notebook, go_on: Path):
-    cell = prepared.begin_in_browser(f"notebook_launcher(work, ({str(go_on)!r},), 2)")
-    before = Browser(prepared, cell)
-    before.say_while_busy(cmd="ready")
-    before.wait_for(lambda: before.acknowledged == [0] and "2/3" in before.state["ranks"]["1"]["text"])
-    prepared.say_while_busy("*", {"cmd": "opened"})  # it knows no panel
-    before.wait_for(lambda: before.is_closed)
-    (widget,) = set(panels(prepared)) - {before.widget}
-    both = Browser(prepared, cell, widget)
-    both.say_while_busy(cmd="ready")
-    both.wait_for(lambda: both.acknowledged == [0] and "2/3" in both.state["ranks"]["1"]["text"])
-    assert prepared.widgets[widget][0][1]["state"]["place"]["former"] == [before.widget]
-    assert not cell.ended
-    go_on.touch()
-    both.wait_for(lambda: "done" in both.final.get("text/plain", ""))
 
 
 def test_a_failed_run_leaves_html_and_text(prepared: Notebook):

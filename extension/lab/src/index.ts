@@ -12,13 +12,10 @@
  *     servedPanel.ts  ─ the panel of a job, in a tab or below a cell; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks
  *     outputPlugin.ts ─ the jobs below the cells of a notebook; jobOutput.ts draws one
- *     openedPlugin.ts ─ when a notebook is opened; openedPanels.ts has a busy kernel show its panels, and shows as HTML those
- *                       that the kernel doesn't have
  */
 import jobs from "./jobsPlugin";
-import opened from "./openedPlugin";
 import output from "./outputPlugin";
 import ranks from "./ranksPlugin";
 import status from "./statusPlugin";
 
-export default [jobs, status, ranks, output, opened];
+export default [jobs, status, ranks, output];

@@ -8,6 +8,9 @@ import { announcePage, listOutputs } from "./server";
 
 /** Before widgets and HTML. */
 const RANK = -10;
+const WIDGET = "application/vnd.jupyter.widget-view+json";
+/** The metadata of an output with a widget, and with HTML for where there is none, as `_MARK` in widget.py. */
+const MARK = "notebook_accel";
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "notebook-accel:output",
@@ -22,6 +25,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     );
     const opened = (panel: NotebookPanel) => {
       announceWhenConnected(panel);
+      void dropWidgets(panel);
       void addMissing(panel).catch(() => undefined); // without the server's extension, there are none
     };
     notebooks.forEach(opened);
@@ -43,6 +47,19 @@ function announceWhenConnected({ sessionContext }: NotebookPanel): void {
   sessionContext.kernelChanged.connect(announce);
   sessionContext.connectionStatusChanged.connect(announce);
   announce();
+}
+
+/** Shows the HTML that was saved with a widget, which no kernel that is connected later has. */
+async function dropWidgets(panel: NotebookPanel): Promise<void> {
+  await panel.context.ready;
+  for (const { outputs } of (panel.content.model?.cells ?? []) as Iterable<Partial<ICodeCellModel>>) {
+    for (let index = 0; index < (outputs?.length ?? 0); index += 1) {
+      const output = outputs?.get(index);
+      if (!output?.data[WIDGET] || !output.data["text/html"] || !(MARK in output.metadata)) continue;
+      const { [WIDGET]: _, ...data } = output.data as Record<string, string>;
+      outputs?.set(index, { output_type: "display_data", metadata: {}, data });
+    }
+  }
 }
 
 /** Adds the outputs of jobs that were drawn after the notebook was saved last, and then lost with their page. */

@@ -53,7 +53,7 @@ class Follower:
         Raises:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
-        self._screen = screens.record(self.job)
+        self._screen = screens.of(self.job)
         self._view = Views(self.job, console.current.choose_view(), reads_usage=False)
         self._view.open()
 

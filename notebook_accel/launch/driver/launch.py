@@ -92,7 +92,7 @@ class Launch:
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: console.current.show(self.job)
-        self._screen = screens.record(self.job)
+        self._screen = screens.of(self.job)
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""

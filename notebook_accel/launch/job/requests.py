@@ -9,7 +9,7 @@ import math
 import numbers
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
@@ -71,11 +71,6 @@ class Runner:
     """Requests that the ranks stop."""
     show: Callable[[], object] = lambda: None
     """Shows the job below the current cell."""
-    outputs: Callable[[], Sequence[Mapping[str, Any]]] = tuple
-    """What the ranks have written and displayed below the job's first view, as outputs of the notebook format. That
-    view takes this away, since none of it is below another one."""
-    forget_outputs: Callable[[], object] = lambda: None
-    """Frees what `outputs` returns, once the views have been drawn for the last time."""
     request_ranks: RequestRanks = no_replies
     """Sends a request to the ranks, and calls back, on any thread, with their replies."""
     shorten_traceback: Callable[[BaseException], object] = lambda error: None

@@ -12,5 +12,5 @@ line_reader.py     ─ splits what a rank writes into lines
 line_merger.py     ─ merges equal lines of several ranks
 displays.py        ─ rich outputs, such as figures and tables
 display_content.py ─ the content of one of them
-screens.py         ─ limits how much a notebook keeps, records it for a page that is reloaded, and survives its errors
+screens.py         ─ limits how much a notebook keeps, and survives errors
 """

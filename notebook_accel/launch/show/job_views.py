@@ -82,7 +82,6 @@ class Views:
             self._usage.close()
         for view in list(self._views):
             self._draw(view, view.finish)
-        self._job.runner.forget_outputs()
 
     @property
     def is_seen(self) -> bool:

@@ -1,4 +1,4 @@
-"""The screens between the output of ranks and the console: one bounds it, one records it, one survives its errors.
+"""The screens between the output of ranks and the console: one bounds it, one survives its errors.
 
 Bounds: of the lines that the ranks of a job leave in a notebook, the first ones and the last ones are shown.
 
@@ -7,10 +7,6 @@ Bounds: of the lines that the ranks of a job leave in a notebook, the first ones
 
 Something displayed between lines ends a page, so that lines stay where they belong; the next line begins another.
 A terminal can't redraw what has scrolled, and stores nothing, so there all lines are shown.
-
-The record: a page that was reloaded no longer knows to which cell a running cell's output belongs. At the end, the
-panel's script adds what is missing to the notebook. The job's log has the lines too, but neither the displays between
-them nor which lines of several ranks were shown once.
 """
 
 from __future__ import annotations
@@ -28,8 +24,6 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.output_log import MOST_CHARACTERS_IN_NOTEBOOK, MOST_LINES_IN_NOTEBOOK
 from notebook_accel.launch.show import console
 
-MOST_CHARACTERS = 500_000
-"""The most characters that are recorded: they are sent in one message, and Jupyter's server drops larger ones."""
 _MOST_LIVE_LINES = 100
 """The number of lines of a page that is redrawn while lines come: enough to follow them."""
 _INTERVAL = 0.3
@@ -49,89 +43,9 @@ class Screen(Protocol):
     ) -> None: ...
 
 
-def record(job: Job) -> RecordedScreen:
-    """The console as the screen for a job's output, which the job's first view finds recorded when the job ends."""
-    rest = output_log.where_all_are(job.id)
-    screen = RecordedScreen(GuardedScreen(console.current, job.title, rest), rest)
-    job.runner.outputs = lambda: screen.outputs
-    job.runner.forget_outputs = screen.forget
-    return screen
-
-
-class RecordedScreen:
-    """Shows the output of ranks on another screen, and records it if displays can be updated there, as in a notebook.
-
-    Args:
-        screen: The other one.
-        rest: Where the output is that is too much to be recorded: the end of a sentence.
-    """
-
-    def __init__(self, screen: Screen, rest: str) -> None:
-        self._screen = screen
-        self._rest = rest
-        self._outputs: list[dict[str, Any]] = []
-        self._by_id: dict[str, dict[str, Any]] = {}
-        self._left = MOST_CHARACTERS
-        self._left_out = 0
-        self._is_recording = screen.updates_displays
-
-    @property
-    def updates_displays(self) -> bool:
-        return self._screen.updates_displays
-
-    @property
-    def outputs(self) -> list[dict[str, Any]]:
-        """The outputs in the notebook format. Those whose `updated` is true may have shown something else before."""
-        found = [{**each, "text": "".join(each["text"])} if "text" in each else each for each in self._outputs]
-        if self._left_out:
-            text = f"… further output is not here: {self._rest}\n"
-            found.append({"output_type": "stream", "name": "stdout", "text": text})
-        return found
-
-    def forget(self) -> None:
-        """Frees the record, and records nothing further."""
-        self._outputs, self._by_id = [], {}
-        self._left = self._left_out = 0
-        self._is_recording = False
-
-    def write(self, stream: str, text: str) -> None:
-        """Shows whole lines, each with its newline."""
-        self._screen.write(stream, text)
-        if not (self._is_recording and self._fits(len(text))):
-            return
-        last = self._outputs[-1] if self._outputs else {}
-        if last.get("name") == stream:
-            last["text"].append(text)
-        else:
-            self._outputs.append({"output_type": "stream", "name": stream, "text": [text]})
-
-    def display(
-        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
-    ) -> None:
-        """Shows rich output."""
-        self._screen.display(data, metadata, display_id, update=update)
-        shown = self._by_id.get(display_id)
-        if not self._is_recording or (update and shown is None):
-            return  # the notebook itself has displayed it, or it is too large
-        before = 0 if shown is None else _size(shown["data"])
-        if not self._fits(_size(data) - before):
-            return
-        if shown is None:
-            shown = self._by_id[display_id] = {"output_type": "display_data"}
-            self._outputs.append(shown)
-        shown.update(data=dict(data), metadata=dict(metadata), updated=update)
-
-    def _fits(self, size: int) -> bool:
-        if size > self._left:
-            self._left_out += 1
-            self._left = 0  # what follows would stand below something that is missing
-            return False
-        self._left -= size
-        return True
-
-
-def _size(data: Mapping[str, Any]) -> int:
-    return sum(len(str(part)) for part in data.values())
+def of(job: Job) -> GuardedScreen:
+    """The console as the screen for a job's output."""
+    return GuardedScreen(console.current, job.title, output_log.where_all_are(job.id))
 
 
 class GuardedScreen:

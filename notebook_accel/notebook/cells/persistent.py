@@ -169,7 +169,7 @@ class PersistentRanks:
     ) -> Job:
         """Runs a call to its end. The job's result is the members' values, passed through `digest` if it is given."""
         members = self.members if members is None else members
-        output = Output(members, self.plan.label, screens.record(job), output_log.where_all_are(job.id))
+        output = Output(members, self.plan.label, screens.of(job), output_log.where_all_are(job.id))
         view = view or console.NoView(job)
         job.apply(None, AttemptStarted(0))
         runner = CallRunner(

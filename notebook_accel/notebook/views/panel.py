@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import anywidget
 import traitlets
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import reload
+from notebook_accel.notebook.views import control_channel
 from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
 from notebook_accel.panel.pacing import JobPacer
@@ -21,15 +20,6 @@ from notebook_accel.panel.panel_state import REQUESTS, StateMaker
 
 _FILES = Path(__file__).parent / "browser"
 """The widget's script and styles, built from `extension/`."""
-_panels: weakref.WeakSet[Panel] = weakref.WeakSet()
-
-
-def known_panels() -> list[str]:
-    """The IDs of the panels that this kernel has, and of those that they have replaced.
-
-    A page of JupyterLab or Notebook asks for them when it opens a notebook that was saved with a panel.
-    """
-    return [name for panel in list(_panels) if panel.comm is not None for name in (panel.id, *panel.place["former"])]
 
 
 class Panel(anywidget.AnyWidget):
@@ -37,24 +27,17 @@ class Panel(anywidget.AnyWidget):
 
     _esm = (_FILES / "panel.js").read_text(encoding="utf-8")
     _css = (_FILES / "panel-style.css").read_text(encoding="utf-8")
-    place = traitlets.Dict().tag(sync=True)
-    """Where the panel belongs: its own `id`, the ids of `former` ones whose output it takes over, and the `cell`."""
+    panel = traitlets.Unicode().tag(sync=True)
+    """Its ID, which its messages on the control channel have."""
     keyframe = traitlets.Dict().tag(sync=True)
-    outputs: traitlets.List[Any] = traitlets.List().tag(sync=True)
-    """What the ranks have written and displayed below the panel, for a page that could not receive it; set with
-    `final`."""
-    final = traitlets.Dict().tag(sync=True)
-    """The output that replaces the panel once the job has ended, by MIME type; empty until then."""
 
     def __init__(
         self,
         state: Mapping[str, Any],
         on_stop: Callable[[int], object],
         on_answer: Callable[[], object],
-        on_page: Callable[[str, str], object] = lambda what, page: None,
+        on_seen: Callable[[], object] = lambda: None,
         on_request: Callable[[Mapping[str, Any]], object] = lambda message: None,
-        former: Sequence[str] = (),
-        cell: str = "",
     ):
         """Shows `state`.
 
@@ -62,44 +45,34 @@ class Panel(anywidget.AnyWidget):
             state: The state to draw, ready for JSON.
             on_stop: Called with the number of clicks so far, on the thread that handles the browser's messages.
             on_answer: Called on the same thread after any message from the browser.
-            on_page: Called with `seen`, `left`, or `opened`, and what identifies the page, on the thread that handles
-                its messages: the page shows the panel, is being closed or reloaded, or is a further page, which lacks
-                the panel; and with `stored` once a page has stored `final` in the notebook.
+            on_seen: Called after a message on the control channel, on the thread that handles it.
             on_request: Called with a message about what to show: `{"cmd": "stack", "rank": 3}` requests the stack of a
                 rank, `{"cmd": "expanded", "ranks": [0, 3]}` tells which ranks are expanded, and
                 `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw; for those of an enlarged chart, see
                 `chart_requests.py`, and for an open log, `log_requests.py`; or about what to do to the training:
                 `{"cmd": "control", "action": "pause"}`.
-            former: The ids of earlier panels of this view.
-            cell: The id of the notebook's cell below which the panel belongs, if it is known.
         """
         self._state = state
         self._seq = 0
-        self._on_stop, self._on_answer, self._on_page, self._on_request = on_stop, on_answer, on_page, on_request
+        self._on_stop, self._on_answer, self._on_seen, self._on_request = on_stop, on_answer, on_seen, on_request
         self._keyframe_requested = False
         self.id = uuid.uuid4().hex
-        reload.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
-        place = {"id": self.id, "former": list(former), "cell": cell}
-        super().__init__(model_id=self.id, place=place, keyframe={"seq": 0, "state": state})
+        control_channel.listen(self.id, self)  # first, since a browser answers as soon as it has drawn the panel
+        super().__init__(model_id=self.id, panel=self.id, keyframe={"seq": 0, "state": state})
         if hasattr(self.comm, "_reply_subshell_for"):
             # ipykernel 7.4 passes a click to the shell that last sent on this comm, but that is busy with the job.
             self.comm._reply_subshell_for = lambda data, default: default
-        _panels.add(self)
 
     def open(self) -> None:
         """Opens the panel in the browser, whose answer another thread may handle at once."""
         self.on_msg(lambda _, content, buffers: self._on_message(content))
         super().open()
 
-    def receive(self, page: str, content: Mapping[str, Any]) -> None:
+    def receive(self, content: Mapping[str, Any]) -> None:
         """Handles a message that came on the control channel, on that channel's thread."""
-        cmd = content.get("cmd")
-        if cmd in ("left", "opened"):
-            self._on_page(cmd, page)
-            return
-        if cmd == "ready":
+        if content.get("cmd") == "ready":
             self.send({"control": True})
-        self._on_page("seen", page)
+        self._on_seen()
         self._on_message(content)
 
     def update(self, state: Mapping[str, Any]) -> int:
@@ -145,8 +118,6 @@ class Panel(anywidget.AnyWidget):
         elif cmd == "ready":
             self._keyframe_requested = True  # another thread may be about to send
             self.send({"ack": 0})
-        elif cmd == "stored":
-            self._on_page(cmd, "")
         elif cmd in REQUESTS:
             self._on_request(message)
         self._on_answer()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.notebook.views import reload, widget_support
+from notebook_accel.notebook.views import widget_support
+from notebook_accel.notebook.views.control_channel import PageWatch
 from notebook_accel.notebook.views.panel import Panel, PanelView
-from notebook_accel.notebook.views.reload import PageWatch
 from notebook_accel.panel import html_page
 from notebook_accel.panel.pacing import JobPacer, Pacer
 
@@ -16,31 +16,27 @@ _SHARE = 0.02
 _RATE = 40_000
 """Bytes a second to the browser, without Jupyter's envelopes."""
 _MARK = "notebook_accel"
-"""In the metadata of an output with HTML for pages without the panel; `MARK` in `extension/lab/src/openedPanels.ts`."""
+"""In the metadata of an output with HTML for pages without the widget; as in `extension/lab/src/outputPlugin.ts`."""
 _FALLBACK_SECONDS, _HTML_SECONDS = 20.0, 0.33
 
 
 class WidgetView(PanelView):
     """Shows a widget, with HTML and text in the same output for front ends that do not draw the widget.
 
-    The HTML and text are rarely redrawn, because the browser then creates the whole output again. After the page is
-    reloaded, the widget is opened again: see `reload/`.
+    The HTML and text are rarely redrawn, because the browser then creates the whole output again.
     """
 
     def __init__(self, job: Job) -> None:
         from IPython.display import display
 
         super().__init__(job, JobPacer(job, _INTERVAL, _SHARE, _RATE))
-        self._outputs, job.runner.outputs = job.runner.outputs, tuple
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
         self._watch = PageWatch()
-        self._former: list[str] = []
-        self._cell = widget_support.cell_id()
         with self._pacer, self._fallback_pacer:
             widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
-            self._panel = self._open()
+            self._panel = Panel(self._maker.whole(), self._stop, self._answered, self._watch.received, self._request)
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
                 bundle, metadata=metadata, raw=True, display_id=True
@@ -49,10 +45,9 @@ class WidgetView(PanelView):
     def refresh(self) -> None:
         self._show_results()
         self._maker.update_metrics()
-        if self._watch.reopening_is_due():
-            self._open_again()
         if self._watch.is_gone:
-            return  # Jupyter's server would store what is sent until a page reads it
+            self._ping_if_due()
+            return
         self._update_if_due()
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
@@ -68,15 +63,9 @@ class WidgetView(PanelView):
         self._show_results()
         self._panel.update(self._maker.whole())  # in full, with every metric
         self._widget_shown = False
-        # A page that was reloaded ignores this update. There, the panel's script stores the HTML, at once or when the
-        # page is opened.
         self._show()
-        bundle, _ = self._bundle()
         widget_support.current.ended(self)
-        reload.ended_panels.keep(self._panel)
-        with self._panel.hold_sync():
-            self._panel.outputs = list(self._outputs()) if self._former or self._watch.is_gone else []
-            self._panel.final = bundle
+        self._panel.close()
 
     @property
     def is_seen(self) -> bool:
@@ -85,35 +74,15 @@ class WidgetView(PanelView):
     def _update(self) -> None:
         count = self._panel.update(self._maker.make())
         self._pacer.sent(count)
-        if not count and self._watch.ping_is_due():
-            self._panel.ping()
-            count = 1
         if count:
             self._watch.sent()
+        else:
+            self._ping_if_due()
 
-    def _open(self) -> Panel:
-        self._maker.expand(())
-        return Panel(
-            self._maker.whole(),
-            self._stop,
-            self._answered,
-            self._on_page,
-            self._request,
-            self._former,
-            self._cell,
-        )
-
-    def _open_again(self) -> None:
-        """Opens the panel for a page that was reloaded, or opened while the job runs, and can't ask for it."""
-        before = self._panel
-        self._former.append(before.id)
-        self._maker.note = (
-            "A page with this notebook was opened, reloaded, or closed while the job runs. There, what the ranks print "
-            "from then on is added below this panel when the job ends; until then, the log on the panel shows it, and "
-            f"attach({self._job.id!r}) in another notebook"
-        )
-        self._panel = self._open()
-        before.close()
+    def _ping_if_due(self) -> None:
+        if self._watch.ping_is_due():
+            self._panel.ping()
+            self._watch.sent()
 
     def _show_results(self) -> None:
         """Displays flame graphs and profiles below the panel, where they stay in the notebook."""
@@ -139,9 +108,3 @@ class WidgetView(PanelView):
 
     def _answered(self) -> None:
         widget_support.current.answered(self)
-
-    def _on_page(self, what: str, page: str) -> None:
-        if what == "stored":
-            reload.ended_panels.release(self._panel)
-        else:
-            self._watch.received(what, page)
