@@ -18,6 +18,7 @@ import pytest
 from jupyter_core.paths import jupyter_path
 
 import notebook_accel
+from notebook_accel.launch.journal import pages
 from tests.browser.server import Server
 from tests.jupyter.conftest import RecordedJob, end
 from tests.live_notebook import wait_until
@@ -92,6 +93,25 @@ def test_a_panel_is_sent_to_who_is_logged_in(server: Server) -> None:
     refused = [b"", b"[]", b'{"panel": "p"}', json.dumps({**content, "messages": [{"cmd": "stop"}]}).encode()]
     assert [ask(server, "POST", path, body=each)[0] for each in refused] == [400] * 4
     assert ask(server, "POST", path, body=b" " * 2**21)[0] == 413
+    end(job)
+
+
+def test_a_page_announces_itself_and_finds_the_outputs_that_it_lost(server: Server, state: Path) -> None:
+    session = "6f1c5a3e-0b1d-4c52-9a53-7b0c1c7f7f10"
+    assert ask(server, "POST", f"/{session}", "pages") == (204, None)
+    assert pages.draws_jobs(session)
+    assert ask(server, "POST", f"/{session}", "pages", Authorization="token 0")[0] == 403
+    assert ask(server, "POST", "/..%2Fjobs", "pages")[0] == 404
+    job = RecordedJob()
+    drawn = {"cmd": "drawn", "notebook": "a b/ä.ipynb", "cell": "1c2b"}
+    content = {"panel": "p", "seq": -1, "messages": [drawn, {"cmd": "output"}]}
+    status, update = ask(server, "POST", f"/{job.job.id}/panel", body=json.dumps(content).encode())
+    assert (status, set(update["output"])) == (200, {"text/html", "text/plain"})
+    assert job.record.is_watched()
+    query = "?" + urllib.parse.urlencode({"notebook": drawn["notebook"]})
+    [found] = ask(server, "GET", query, "outputs")[1]
+    assert (found["job"], found["cell"]) == (job.job.id, "1c2b")
+    assert ask(server, "GET", "?notebook=other.ipynb", "outputs") == (200, [])
     end(job)
 
 

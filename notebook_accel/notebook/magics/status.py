@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from notebook_accel.insight.pictures import div, element, text, wide_table
 from notebook_accel.launch.job.text import aligned, size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview
+from notebook_accel.launch.show import console
+from notebook_accel.notebook import views
+from notebook_accel.notebook.ipython.console import Kernel
 from notebook_accel.notebook.magics import job_commands
 
 _DEVICES = (("Device", "34%"), ("Memory", "22%"), ("Held by", "auto"))
@@ -141,6 +145,9 @@ def _settings(config: LaunchConfig, planned: Plan | None) -> list[list[str]]:
         if entries:
             words = ", ".join(f"{key}: {value}" for key, value in entries.items())
             rows.append([name, words, _source(config, name)])
+    if isinstance(console.current, Kernel):
+        with contextlib.suppress(ConfigurationError):  # which the launch is to raise
+            rows.append(["view", *views.described()])
     return rows
 
 

@@ -19,7 +19,7 @@ import importlib
 import os
 from collections.abc import Callable
 from importlib import util
-from typing import Any
+from typing import Any, NamedTuple
 
 from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.launch.job.job import Job
@@ -62,14 +62,38 @@ def choose() -> Callable[[Job], View]:
     Raises:
         ConfigurationError: The environment variable names a view that does not exist.
     """
-    name = _chosen
+    return _load(_choice().path)
+
+
+def described() -> tuple[str, str]:
+    """The view that a launch in the running cell would have, and why.
+
+    Raises:
+        ConfigurationError: The environment variable names a view that does not exist.
+    """
+    choice = _choice()
+    return choice.name, choice.why
+
+
+class _Choice(NamedTuple):
+    path: str
+    name: str
+    why: str
+
+
+def _choice() -> _Choice:
+    name, source = _chosen, "set_view()"
     if name is None:
-        name = os.environ.get(VIEW_VARIABLE)
+        name, source = os.environ.get(VIEW_VARIABLE) or None, VIEW_VARIABLE
         if name:
             _check(name, VIEW_VARIABLE)
-    if name in (None, "widget") and pages.draws_jobs(widget_support.page_session()):
-        return _load(_OUTPUT)
-    return _load(_VIEWS[name or ("widget" if widget_support.current.draw_widgets() else "html")])
+    if name not in (None, "widget"):
+        return _Choice(_VIEWS[name], name, source)
+    if pages.draws_jobs(widget_support.page_session()):
+        return _Choice(_OUTPUT, "panel", "this page draws it, of what its Jupyter server reads")
+    if name or widget_support.current.draw_widgets():
+        return _Choice(_VIEWS["widget"], "panel, as a widget", "this page, or its Jupyter server, doesn't see the jobs")
+    return _Choice(_VIEWS["html"], "html", "this front end isn't known to show widgets")
 
 
 def _load(path: str) -> Callable[[Job], View]:
