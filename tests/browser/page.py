@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.live_notebook import UNTRAINED, wait_until
 
 PATIENCE = 60.0
 """Seconds within which anything that is waited for comes."""
+_LONG_AGO = 1.6e9
+"""Seconds since the epoch."""
 _MILLISECONDS = 1000
 PRELUDE = f"""{UNTRAINED}
 import os, time
@@ -138,6 +141,15 @@ class Page:
         self.tab.evaluate(f"{_WIDGET}.context.save()")
         return nbformat.read(self._notebook, as_version=4)
 
+    def save_without_outputs(self) -> None:
+        """Leaves the file as if the notebook had been saved before its cells ran."""
+        saved = self.save()
+        for cell in saved.cells:
+            if cell.cell_type == "code":
+                cell.outputs = []
+        nbformat.write(saved, self._notebook)
+        os.utime(self._notebook, (_LONG_AGO, _LONG_AGO))
+
     def reload(self) -> None:
         """Loads the page again, while the kernel goes on."""
         self.tab.reload()
@@ -165,6 +177,10 @@ class Page:
     def wait_for_jobs(self) -> None:
         """Waits until no job is recorded as running."""
         wait_until(lambda: not self._server.running_jobs())
+
+    def forget_jobs(self) -> None:
+        """Removes what is recorded of jobs."""
+        self._server.forget_jobs()
 
     def wait_for_layout(self, text: str) -> None:
         """Waits until the front end has stored where its tabs are, and a text is part of it."""

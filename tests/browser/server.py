@@ -144,6 +144,11 @@ class Server:
         """The files that exist while a job of this server's kernels runs."""
         return list(self._home.glob("**/jobs/*/running"))
 
+    def forget_jobs(self) -> None:
+        """Removes what is recorded of jobs."""
+        for folder in self._home.glob("**/jobs"):
+            shutil.rmtree(folder)
+
     def layouts(self) -> str:
         """Where the front end's tabs are, as it has stored it."""
         return "".join(file.read_text() for file in (self._home / "workspaces").iterdir())

@@ -12,14 +12,6 @@ from tests.browser.page import Page
 from tests.live_notebook import wait_until
 
 MIME = "application/vnd.notebook-accel.job+json"
-SAVE_WITHOUT_OUTPUTS = """async () => {
-    const { context } = window.jupyterapp.shell.currentWidget;
-    const model = context.model.toJSON();
-    for (const cell of model.cells) if (cell.outputs) cell.outputs = [];
-    await window.jupyterapp.serviceManager.contents.save(context.path,
-        {type: "notebook", format: "json", content: model});
-}"""
-"""As if the notebook had been saved before the cell ran; the page itself doesn't save."""
 JOB_ID = re.compile(r"^\s*[0-9a-f]{12}\s*$")
 TRAIN = """
 from notebook_accel.launch.show import line_merger
@@ -101,7 +93,7 @@ def test_a_job_is_shown_again_after_the_page_was_loaded_again_without_having_bee
     own_page.run(TRAIN)
     first = own_page.begin("notebook_launcher(train, num_processes=2)")
     expect(first.rank(1)).to_contain_text("epoch 0/3")
-    own_page.evaluate(SAVE_WITHOUT_OUTPUTS)
+    own_page.save_without_outputs()
     own_page.reload()
     expect(first.rank(1)).to_contain_text("epoch 0/3")
     own_page.open_gate("epoch 0")

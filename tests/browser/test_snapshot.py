@@ -10,6 +10,7 @@ from nbformat import NotebookNode
 from playwright.sync_api import expect
 
 from tests.browser.page import Page
+from tests.live_notebook import wait_until
 
 TRAIN = """
 def train():
@@ -25,6 +26,7 @@ def launch(page: Page) -> NotebookNode:
 
 
 def has_the_whole_job(page: Page) -> None:
+    """As HTML, without what is on disk."""
     cell = page.last
     for text in ("train() on 2 ranks", "done", "step 20/20", "loss="):
         expect(cell.output).to_contain_text(text)
@@ -40,6 +42,12 @@ def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Pag
     assert "widgets" not in saved.metadata
     assert "application/vnd.jupyter.widget" not in json.dumps(saved)
     reopened = page.reopen()
+    panel = reopened.last.output.locator(".na-panel")  # which comes of the disk
+    expect(panel).to_contain_text("step 20/20")
+    panel.get_by_role("button", name="Enlarge loss").click()
+    expect(panel.get_by_role("button", name="Each rank")).to_be_visible()
+    reopened.forget_jobs()
+    reopened.reload()
     has_the_whole_job(reopened)
 
 
@@ -50,15 +58,18 @@ def test_a_notebook_whose_kernel_has_ended_before_the_job_shows_when_that_was(ow
     cell = own_page.begin("notebook_launcher(train, num_processes=2)")
     expect(cell.rank(1)).to_contain_text("step 20/20")
     own_page.save()
-    own_page.reload()  # the panel that takes the place of the first one keeps the HTML
-    own_page.tab.locator(".na-row").nth(1).wait_for()
     reopened = own_page.reopen()
-    expect(reopened.last.output).to_contain_text(re.compile(r"train\(\) on 2 ranks · \w+ on 20\d\d-"))
+    expect(reopened.last.output.locator(".na-panel")).to_contain_text("its kernel was restarted or died")
+    wait_until(lambda: "its kernel was restarted or died" in json.dumps(reopened.save()))
+    reopened.forget_jobs()
+    reopened.reload()
+    expect(reopened.last.output).to_contain_text(re.compile(r"train\(\) on 2 ranks.*restarted or died"))
     expect(reopened.tab.get_by_text("model not found")).to_have_count(0)
 
 
 def test_a_notebook_that_is_not_trusted_shows_its_job_too(own_page: Page) -> None:
     launch(own_page)
+    own_page.forget_jobs()
     reopened = own_page.reopen(
         edited=lambda source: source.replace("is not trusted", "was not trusted")
     )  # by another hand
