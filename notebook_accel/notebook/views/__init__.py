@@ -6,7 +6,7 @@
     marimo_view.py     the panel in marimo
     widget_support.py  detects whether the front end draws widgets
     static_views.py    the views `html` and `text`
-    control_channel.py has a widget and its kernel hear from each other while a cell runs
+    control_channel.py receives what a widget sends while a cell runs
 
 browser/ is the script of the widget, built from extension/. A new view is a class with `refresh()`, `finish()`, and
 `is_seen` in a file here, and a row of `_VIEWS` below. The table in a terminal is not a view: see

@@ -1,4 +1,4 @@
-"""How a widget and its kernel hear from each other while a cell runs: on the kernel's control channel.
+"""How a kernel receives what a widget sends while a cell runs: on its control channel.
 
 Without a subshell, ipykernel reads a widget's own messages only between cells. It reads the control channel while a
 cell runs, too, so the panel's script sends its messages there.
@@ -65,7 +65,7 @@ class PageWatch:
     """
 
     def __init__(self) -> None:
-        self._has_heard = False
+        self._has_received = False
         self._sent_at = 0.0
         self._unanswered_since: float | None = None
         self._pause = _PING_AFTER
@@ -79,18 +79,18 @@ class PageWatch:
 
     def received(self) -> None:
         """Records a message of a page."""
-        self._has_heard = True
+        self._has_received = True
         self._unanswered_since = None
 
     @property
     def is_gone(self) -> bool:
         """Whether a page was there and is there no longer."""
         since = self._unanswered_since
-        return self._has_heard and since is not None and time.monotonic() - since > _SILENCE
+        return self._has_received and since is not None and time.monotonic() - since > _SILENCE
 
     def ping_is_due(self) -> bool:
         """Whether to send a message without a change, since a page that receives nothing sends nothing.
 
         Without an answer, the pauses between two of them grow.
         """
-        return self._has_heard and time.monotonic() - self._sent_at > self._pause
+        return self._has_received and time.monotonic() - self._sent_at > self._pause

@@ -17,13 +17,13 @@ from notebook_accel.panel.panel_state import StateMaker
 
 MIME = "application/vnd.notebook-accel.job+json"
 _INTERVAL = 20.0
-"""Seconds between two drawings of the HTML beside it, which a notebook that is saved meanwhile has."""
+"""Seconds between two drawings of the HTML beside it, which a notebook has that is saved in between."""
 _RECORDED_WITHIN = 5.0
 """Seconds within which a job is on disk, unless it can't be recorded."""
 
 
 class JobOutput(RedrawnView):
-    """Names the job, with HTML and text in the same output for whoever reads the notebook elsewhere."""
+    """Names the job, with HTML and text in the same output for front ends that do not draw jobs."""
 
     is_seen = False
     """The page looks at the job's records, and its server says so there."""
