@@ -24,7 +24,7 @@ def test_a_panel_whose_kernel_is_gone_does_not_call_its_job_running(own_page: Pa
     for cell in (ended, alive):
         expect(cell.rank(1)).to_contain_text("step 1/10")
     own_page.evaluate(RESTART)
-    expect(ended.panel).to_contain_text("its kernel was restarted")
+    expect(ended.panel).to_contain_text("ended with its kernel")
     expect(ended.rank(1)).to_contain_text("stopped")
     expect(ended.panel.get_by_role("button", name="Stopped")).to_be_disabled()
     # What the other does goes on, and its panel with it.

@@ -59,11 +59,11 @@ def test_a_notebook_whose_kernel_has_ended_before_the_job_shows_when_that_was(ow
     expect(cell.rank(1)).to_contain_text("step 20/20")
     own_page.save()
     reopened = own_page.reopen()
-    expect(reopened.last.output.locator(".na-panel")).to_contain_text("its kernel was restarted or died")
-    wait_until(lambda: "its kernel was restarted or died" in json.dumps(reopened.save()))
+    expect(reopened.last.output.locator(".na-panel")).to_contain_text("ended with its kernel")
+    wait_until(lambda: "ended with its kernel" in json.dumps(reopened.save()))
     reopened.forget_jobs()
     reopened.reload()
-    expect(reopened.last.output).to_contain_text(re.compile(r"train\(\) on 2 ranks.*restarted or died"))
+    expect(reopened.last.output).to_contain_text(re.compile(r"train\(\) on 2 ranks.*ended with its kernel"))
     expect(reopened.tab.get_by_text("model not found")).to_have_count(0)
 
 

@@ -95,8 +95,12 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     );
     this.panel = panel;
     if (state) {
-      panel.begin(state);
-      this.node.append(panel.node);
+      try {
+        panel.begin(state);
+        this.node.append(panel.node);
+      } catch {
+        void this.showSaved(); // the notebook is of another version of this package, or was edited
+      }
       panel.refresh();
       return;
     }
@@ -112,8 +116,8 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
   private clear(): void {
     this.watcher?.disconnect();
     this.panel?.dispose();
-    this.saved?.dispose();
-    this.panel = this.saved = undefined;
+    this.panel = undefined;
+    this.dropSaved();
     this.hasAnswer = false;
     this.failures = 0;
   }
@@ -123,8 +127,7 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     if (!state || !this.panel) return;
     if (!this.hasAnswer) {
       this.hasAnswer = true;
-      this.saved?.dispose();
-      this.saved = undefined;
+      this.dropSaved();
       this.node.append(this.panel.node);
       const spot = this.spot(this.node);
       if (spot && isLive(state.head)) this.panel.send({ cmd: "drawn", notebook: spot.notebook, cell: spot.cell });
@@ -157,6 +160,12 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     this.saved = this.rendermime.createRenderer(mime);
     this.node.append(this.saved.node);
     await this.saved.renderModel(this.model);
+  }
+
+  private dropSaved(): void {
+    this.saved?.node.remove(); // which Lumino doesn't know to be attached
+    this.saved?.dispose();
+    this.saved = undefined;
   }
 
   private showResult(page: string): void {

@@ -104,8 +104,8 @@ export class ServedPanel {
       head: () => store.state.head,
       isConnected: () => store.isConnected,
     });
-    this.store = store;
     this.panel = new Panel(store, stopper, (content) => this.link.send(content), this.questions);
+    this.store = store;
     this.panel.moveInto(this.node);
     if (this.isOnPage) this.unfollow = followOnPage(store);
   }

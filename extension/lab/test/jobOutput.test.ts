@@ -49,7 +49,7 @@ function open(state?: object) {
     const node = document.createElement("p");
     return {
       node,
-      dispose: () => node.remove(),
+      dispose: () => undefined,
       renderModel: async ({ data }: typeof model) => {
         node.innerHTML = String(data["text/html"]);
       },
