@@ -127,6 +127,13 @@ class Engine(ABC):
     def preload(self, modules: Sequence[str]) -> None:  # noqa: B027  # not every engine prepares or holds anything
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
 
+    def share(self, *, at_exit: bool = False) -> None:  # noqa: B027  # not every engine shares anything
+        """Starts what lets later processes launch faster, if a launch has lacked it. Does not wait.
+
+        Args:
+            at_exit: Whether this process ends now.
+        """
+
     def is_importing(self, modules: Collection[str]) -> bool:
         """Whether some of the modules are being imported, so that ranks which start later need not do it themselves."""
         return False
