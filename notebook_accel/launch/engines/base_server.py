@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,7 +54,8 @@ _UNREAD = ("TERM",)
 class Keeper:
     """The keeper of a server that the base server has forked, as far as a child of this process would be used."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, pid: int, handle: int) -> None:
+        self.pid = pid
         self._handle = handle
         weakref.finalize(self, os.close, handle)
 
@@ -72,7 +74,7 @@ class Request:
         """Waits for the answer; `None` if there will be no fork, so that the driver needs a server of its own."""
         with contextlib.closing(self._channel):
             message = _receive(self._channel)
-            return None if message is None or not message.fds else Keeper(message.fds[0])
+            return None if message is None or not message.fds else Keeper(message.header["server"], message.fds[0])
 
 
 def request(environment: Mapping[str, str], control: socket.socket, log: IO[bytes], *, trained: bool) -> Request | None:
@@ -92,6 +94,7 @@ def request(environment: Mapping[str, str], control: socket.socket, log: IO[byte
         "trained": trained,
         "env": dict(environment),
         "path": processes.search_path(),
+        "executable": sys.executable,
         "state": inherited.adjustable(),
     }
     try:
@@ -129,7 +132,16 @@ def start(environment: Mapping[str, str], *, detached: bool = True, idle: float 
         return False
     if detached:
         child.wait()  # it has forked the base server, and ends at once
+    with contextlib.suppress(OSError):
+        _mark().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _mark().touch(mode=0o600)
     return True
+
+
+def start_again() -> None:
+    """Starts the base server before anything is launched, if this installation has launched something before."""
+    if _mark().exists():
+        start(os.environ)
 
 
 def running() -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -140,6 +152,21 @@ def running() -> Iterator[tuple[Path, dict[str, Any]]]:
             yield address, answer
 
 
+def of_this_process() -> dict[str, Any] | None:
+    """What the base server that this process uses, or would use, says about itself; `None` if there is none."""
+    return _ask(_address(os.environ), "status") if _is_on(os.environ) else None
+
+
+def describe(status: Mapping[str, Any]) -> str:
+    """A base server in words."""
+    kernels = len(status["kernels"])
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(status["began"]))
+    return (
+        f"base server (process {status['pid']}), since {began}: used by {kernels or 'no'} "
+        f"kernel{'' if kernels == 1 else 's'} and scripts now"
+    )
+
+
 def stop() -> int:
     """Ends this user's base servers; returns how many. The servers that were forked from them go on."""
     return sum(_ask(address, "stop") is not None for address in _addresses())
@@ -147,14 +174,29 @@ def stop() -> int:
 
 def _is_on(environment: Mapping[str, str]) -> bool:
     # What a rank starts is to end with the rank.
-    return sys.platform == "linux" and environment.get(VARIABLE) != "0" and RANK_MARK not in environment
+    on = sys.platform == "linux" and environment.get(VARIABLE) != "0" and RANK_MARK not in environment
+    return on and bool(sys.executable)
 
 
 def _address(environment: Mapping[str, str]) -> Path:
     """The address of the base server whose forks are like processes that this one starts."""
-    same = [processes.HOME, sys.executable, sys.prefix, at_start(environment), inherited.fixed()]
-    name = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
-    return _folder() / name
+    return _folder() / _digest([*_installation(), at_start(environment), inherited.fixed()])
+
+
+def _installation() -> list[str]:
+    """The installation of Python and of this package."""
+    return [processes.HOME, os.path.realpath(sys.executable), sys.prefix]
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _mark() -> Path:
+    """A file that exists once a launch of this installation has lacked a base server."""
+    from notebook_accel.launch.journal import records  # here, since to find a base server does not need it
+
+    return records.folder().parent / "base-servers" / _digest(_installation())
 
 
 def _folder() -> Path:

@@ -134,6 +134,10 @@ class Engine(ABC):
             at_exit: Whether this process ends now.
         """
 
+    def roots(self) -> list[int]:
+        """The processes that its ranks descend from, whether or not they are children of this one."""
+        return []
+
     def is_importing(self, modules: Collection[str]) -> bool:
         """Whether some of the modules are being imported, so that ranks which start later need not do it themselves."""
         return False

@@ -44,8 +44,8 @@ class ServerEngine(Engine):
         self._all_modules: dict[str, None] = {}
         """All modules that were ever requested, in order."""
         self._broken: set[str] = set()
-        self._started_in: Mapping[str, str] = {}
-        """The environment of this process when it started the server."""
+        self._started_in: Mapping[str, str] | None = None
+        """The environment of this process when it started the server, until a launch has used that."""
         self._lacking: Mapping[str, str] | None = None
         """The environment for a base server, if a launch has lacked one."""
 
@@ -77,6 +77,9 @@ class ServerEngine(Engine):
             base_server.start(environment, detached=False)
         elif environment is not None:
             own_process.start_thread_if_allowed(partial(base_server.start, environment), "notebook-accel-share")
+
+    def roots(self) -> list[int]:
+        return [self.server.process.pid] if self.server is not None and self.server.process is not None else []
 
     def is_importing(self, modules: Collection[str]) -> bool:
         with self._lock:
@@ -119,7 +122,7 @@ class ServerEngine(Engine):
         """
         server = self._current(environment, script=script)
         if self._can_be_forked and not server.is_forked:
-            self._lacking = self._started_in
+            self._lacking, self._started_in = self._started_in or self._lacking, None
         with contextlib.suppress(OSError):
             server.control.send({"op": "group"}, fds=[socket])
             return server

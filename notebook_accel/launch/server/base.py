@@ -160,6 +160,7 @@ def _become_server(request: Mapping[str, Any], fds: Sequence[int], client: Chann
     inherited.take_on(request["state"], folder)
     os.close(folder)
     sys.path[:] = request["path"]
+    sys.executable = request["executable"]
     importlib.invalidate_caches()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # Python's own generator does so itself

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from notebook_accel.cli.main import main
 from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.engines.fork_server import ServerEngine
 from notebook_accel.launch.wire.constants import RANK_MARK
@@ -343,3 +345,97 @@ def test_a_launch_starts_one_for_those_to_come(folder: Path) -> None:
     engine.share()
     assert wait_until(lambda: status() is not None)
     engine.close()
+
+
+# From other places
+
+
+def test_a_command_uses_it_and_leaves_nothing(base: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, psutil\nprint(*[p.pid for p in psutil.Process().parents()], 'sched' in sys.modules)"
+    )
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes=2", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (first, *pids, imported), _ = (line.split() for line in done.stdout.splitlines())
+    assert str(base) in pids
+    assert imported == "False"
+    assert not outlive([int(first)])
+
+
+def test_a_command_starts_one_for_those_to_come(folder: Path, tmp_path: Path) -> None:
+    base_server.stop()
+    assert wait_until(lambda: not any(map(base_server._is_started, folder.glob("*/*.lock"))))
+    (tmp_path / "script.py").write_text("")
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes=2", "script.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert wait_until(lambda: status() is not None)
+
+
+def test_the_server_of_jupyter_starts_one_once_something_was_launched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path))
+    started: list[object] = []
+    monkeypatch.setattr(base_server, "_is_started", lambda address: bool(started.append(address)))
+
+    def ends_at_once(entry: str, channel: socket.socket, *_: object, **__: object) -> subprocess.Popen[bytes]:
+        channel.close()
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(base_server.processes, "start", ends_at_once)
+    base_server.start_again()
+    assert not started
+    assert base_server.start(os.environ)
+    base_server.start_again()
+    assert len(started) == 2
+
+
+def test_the_command_line_shows_it_and_ends_it(base: int) -> None:
+    def ask(*words: str) -> str:
+        return CliRunner().invoke(main, ["server", *words]).output
+
+    assert f"base server (process {base})" in ask("status")
+    assert json.loads(ask("status", "--json"))[0]["pid"] == base
+    shown = base_server.of_this_process()
+    assert shown is not None
+    assert shown["pid"] == base
+    assert ask("stop") == "ended 1 base server\n"
+    assert not outlive([base])
+    assert ask("status") == "no base server is running\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes the superuser's rights")
+def test_other_users_are_not_served(base: int) -> None:
+    ((address, _),) = base_server.running()
+    code = (
+        "import os, socket, sys\nos.setuid(65534)\nsocket_ = socket.socket(socket.AF_UNIX)\n"
+        "try:\n    socket_.connect(sys.argv[1])\nexcept PermissionError:\n    sys.exit(3)\n"
+        'socket_.sendall(b\'\\0\\0\\0\\x10{"op": "status"}\')\nsys.exit(len(socket_.recv(100)))'
+    )
+    command = [sys.executable, "-c", code, str(address)]
+    assert subprocess.run(command, timeout=60).returncode == 3
+    places = (address.parent.parent, address.parent, address)
+    before = [each.stat().st_mode & 0o777 for each in places]
+    try:
+        for each in places:
+            each.chmod(0o777)
+        assert subprocess.run(command, timeout=60, stderr=subprocess.DEVNULL).returncode in (0, 1)
+    finally:
+        for each, mode in zip(places, before, strict=True):
+            each.chmod(mode)
+    assert status() is not None
+
+
+def test_the_second_server_shares_its_memory(base: int) -> None:
+    def own(pid: int) -> int:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) // 1024
+
+    engines = [ServerEngine("fork") for _ in range(2)]
+    servers = [run(each, calls.parents)[0] for each in engines]
+    assert all(map(is_forked, engines))
+    assert [max(map(own, pids[:2])) for pids in servers] < [16, 16]
+    for each in engines:
+        each.close()

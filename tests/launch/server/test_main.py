@@ -241,7 +241,7 @@ KEEPER = """
 import os
 from notebook_accel.launch.server import abandoned, keeper
 abandoned.RANK_MARK = "NOTEBOOK_ACCEL_TEST"
-keeper.fork_server()
+keeper.fork_server(os.getppid())
 os._exit(0)  # the server
 """
 
