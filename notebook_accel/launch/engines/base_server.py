@@ -44,8 +44,10 @@ TRAINING = (
 )
 """Modules that every training rank imports sooner or later, even if this process has not."""
 _ENTRY = "notebook_accel.launch.server.base:main"
-_TIMEOUT = 2.0
-"""Seconds that it has to answer. It takes milliseconds; if it was stopped, a driver must not wait for it."""
+_TIMEOUT = 20.0
+"""Seconds that it has to answer. It takes milliseconds, and on a busy machine less than the imports that it replaces."""
+_LOOK = 0.2
+"""Seconds between two looks whether it has been stopped (SIGSTOP), and won't answer."""
 _CREDENTIALS = struct.Struct("3i")
 _UNREAD = ("TERM",)
 """Variables that its imports read for terminals, which ranks have none of."""
@@ -122,7 +124,7 @@ def start(environment: Mapping[str, str], *, detached: bool = True, idle: float 
     address = _address(environment)
     try:
         _make_folder(address.parent)
-        if _is_started(address):
+        if is_started(address):
             return False
         unused, other = pair()
         arguments = [str(address), TRAINING, [*HARMLESS, *_UNREAD], idle]
@@ -227,7 +229,7 @@ def _addresses() -> Sequence[Path]:
         return []
 
 
-def _is_started(address: Path) -> bool:
+def is_started(address: Path) -> bool:
     """Whether there is one, which may still be importing."""
     lock = os.open(f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -269,8 +271,17 @@ def _ask(address: Path, operation: str) -> dict[str, Any] | None:
     return None
 
 
+def _is_stopped(channel: Channel) -> bool:
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as connection:
+        pid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    return True
+
+
 def _receive(channel: Channel) -> Message | None:
     """The answer of a base server; `None` if there is none in time."""
-    if not is_readable(channel, _TIMEOUT):
-        return None
+    deadline = time.monotonic() + _TIMEOUT
+    while not is_readable(channel, _LOOK):
+        if time.monotonic() > deadline or _is_stopped(channel):
+            return None
     return next(iter(channel.receive(wait=False) or ()), None)

@@ -138,6 +138,8 @@ class _Half:
                 why = limits.explain_refusal(error)
         with contextlib.suppress(OSError):  # the kernel has ended
             if why:
+                sys.stderr.write(f"process {request['kernel']} gets no fork: {why}\n")
+                sys.stderr.flush()
                 client.send({"refused": why})
             else:
                 handle = os.pidfd_open(server)
