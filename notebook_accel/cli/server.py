@@ -31,6 +31,6 @@ def status(as_json: bool) -> None:
 
 @command.command()
 def stop() -> None:
-    """End this user's base servers. Kernels, scripts, and their ranks go on."""
+    """End this user's base servers. Kernels, scripts, and their ranks continue."""
     count = base_server.stop()
     click.echo(f"ended {count} base server{'s' if count != 1 else ''}")

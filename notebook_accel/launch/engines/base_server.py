@@ -170,7 +170,7 @@ def describe(status: Mapping[str, Any]) -> str:
 
 
 def stop() -> int:
-    """Ends this user's base servers; returns how many. The servers that were forked from them go on."""
+    """Ends this user's base servers; returns how many. The servers that were forked from them continue."""
     return sum(_ask(address, "stop") is not None for address in _addresses())
 
 

@@ -245,7 +245,7 @@ class BaseServer(_Half):
             os._exit(0)
 
     def _end(self) -> None:
-        """Ends. What has been forked goes on."""
+        """Ends. What has been forked continues."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         os._exit(0)

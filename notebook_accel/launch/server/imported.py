@@ -16,8 +16,8 @@ _PACKAGE = __name__.partition(".")[0]
 class Imported:
     """The variables that imports have read, and the files that they come from.
 
-    What other code of libraries than Python's reads, such as `OMP_NUM_THREADS`, can't be observed: whoever looks for
-    the base server takes that into account (`load_time` in `engines/server_connection.py`).
+    What other code of libraries than Python's reads, such as `OMP_NUM_THREADS`, can't be observed: a driver that looks
+    for the base server takes that into account (`load_time` in `engines/server_connection.py`).
 
     Args:
         harmless: Variables that may differ, since ranks apply them themselves, or since their effect is none.

@@ -322,7 +322,7 @@ def signal_at_end_of_parent(signum: int) -> None:
 
 
 def watch(pid: int) -> int | None:
-    """A descriptor that is readable once a process has ended, whoever its parent is; `None` if there is none."""
+    """A descriptor that is readable once a process has ended, which need not be a child; `None` if there is none."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

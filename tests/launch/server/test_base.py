@@ -46,7 +46,8 @@ def folder() -> Iterator[Path]:
 
 def start(**options: Any) -> None:
     """Starts a base server, and waits until it takes requests."""
-    base_server.start(os.environ, **options)
+    # The previous one may still be ending.
+    assert wait_until(lambda: status() is not None or base_server.start(os.environ, **options))
     assert wait_until(lambda: status() is not None)
 
 
