@@ -45,7 +45,7 @@ TRAINING = (
 """Modules that every training rank imports sooner or later, even if this process has not."""
 _ENTRY = "notebook_accel.launch.server.base:main"
 _TIMEOUT = 20.0
-"""Seconds that it has to answer. It takes milliseconds, and on a busy machine less than the imports that it replaces."""
+"""Seconds that it has to answer. It takes milliseconds, and on a busy machine less than the imports that it saves."""
 _LOOK = 0.2
 """Seconds between two looks whether it has been stopped (SIGSTOP), and won't answer."""
 _CREDENTIALS = struct.Struct("3i")

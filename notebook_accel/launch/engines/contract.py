@@ -110,8 +110,12 @@ class Engine(ABC):
     max_ranks: int | None = None
     """The largest number of ranks of one start; `None` if there is no limit."""
 
-    def warm(self) -> None:  # noqa: B027  # not every engine prepares or holds anything
-        """Starts to prepare for a first launch, without waiting."""
+    def warm(self, *, script: bool = False) -> None:  # noqa: B027  # not every engine prepares or holds anything
+        """Starts to prepare for a first launch, without waiting.
+
+        Args:
+            script: Whether its ranks run a script.
+        """
 
     def nodes(self, least: int) -> list[NodeInfo] | None:
         """The nodes that it can start ranks on; `None` if it starts them on this one only.
