@@ -30,6 +30,7 @@ COMMANDS = {
         "Run a script with several numbers of ranks, and show how its throughput grows.",
     ),
     "merge-weights": ("checkpoints.merge_weights", "Convert a sharded checkpoint to safetensors."),
+    "server": ("server.command", "Show or end the processes that have imported torch for later launches."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
 """By name, the module and name of the click command, and its line of help. A new command is a row here."""

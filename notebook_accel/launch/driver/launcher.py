@@ -273,6 +273,7 @@ def _to_its_end(launch: Launch) -> Any:
 def _run(launch: Launch) -> None:
     launch.run()
     preloader.current.after_launch(console.current.preloads_after)
+    launch.share()
 
 
 @explained(debug_advice)
