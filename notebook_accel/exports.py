@@ -38,6 +38,7 @@ TABLE = (
     Row("launch.driver.attach", "", "attach jobs"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
     Row("launch.job.job", "", "Job"),
+    Row("launch.job.rules", "", "when"),
     Row("launch.rank.report", "", "report"),
     Row("notebook.views", "", "set_view"),
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),

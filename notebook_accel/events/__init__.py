@@ -8,6 +8,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     jobs.py      ─ what the driver records about a job, or about a rank from outside
     requests.py  ─ what is sent to a rank, and its replies to requests
     control.py   ─ pausing and changing a training, step by step the same on all ranks
+    rules.py     ─ what a job does by itself once a metric meets a condition
     encoding.py  ─ events as JSON objects with binary blobs, and back
     emit.py      ─ how code on a rank emits an event without knowing how the rank was launched
 
@@ -105,6 +106,7 @@ from notebook_accel.events.requests import (
     SamplesRequested,
     StacksRequested,
 )
+from notebook_accel.events.rules import Rule, RuleChanged
 
 __all__ = [
     "Answer",
@@ -158,6 +160,8 @@ __all__ = [
     "Reports",
     "ResidentHistory",
     "Returned",
+    "Rule",
+    "RuleChanged",
     "Sampled",
     "SamplesRequested",
     "Seeded",

@@ -5,6 +5,7 @@ launch.py           ─ one launch: a job with an attempt for each restart
 call_runner.py      ─ one call on its ranks: the event loop, the timers, and where each event goes
 stop_policy.py      ─ why ranks are stopped, and when each signal is due
 escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
+rule_watch.py       ─ watches metrics for rules, and does what these say
 stall_watch.py      ─ decides whether a job has stalled
 rank_requests.py    ─ requests to running ranks, such as for their stacks, and their replies
 prompts.py          ─ prompts the user for a rank that waits for input
