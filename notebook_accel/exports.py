@@ -36,6 +36,7 @@ TABLE = (
     Row("insight.comparison", "", "compare"),
     Row("insight.scaling", "", "scaling"),
     Row("launch.driver.attach", "", "attach jobs"),
+    Row("launch.driver.map_on_ranks", "", "map_on_ranks"),
     Row("launch.driver.launcher", "launchers", "debug_launcher notebook_launcher"),
     Row("launch.job.job", "", "Job"),
     Row("launch.job.rules", "", "when"),

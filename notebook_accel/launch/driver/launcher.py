@@ -242,7 +242,12 @@ class Prepared:
             with packed:
                 return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
         launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules)
-        return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+        return run(launch, mode)
+
+
+def run(launch: Launch, mode: str) -> Any:
+    """Runs a launch here, in the background or while the cell waits; returns its job or its value."""
+    return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
 
 
 def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
