@@ -22,7 +22,7 @@ class Fate(enum.Enum):
     """What becomes of a rank that has ended without an answer."""
 
     REPLACED = "replaced"  # another process continues
-    DONE = "done"  # nothing was left to do, so its end is no failure
+    DONE = "done"  # nothing was left to do, so it need not answer
     FAILED = "failed"  # the whole call fails
 
 
