@@ -55,7 +55,7 @@ def test_a_rank_that_is_killed_is_replaced_and_its_items_are_given_again(noteboo
         "from functools import partial\n"
         f"job = map_on_ranks(partial(slow, go={go!r}), range(50), num_processes=2, block=False)\n"
         "def bar(): return next(iter(job.ranks[0].bars.values()), None)\n"
-        "while bar() is None or bar().n < 1: time.sleep(0.01)"
+        "while bar() is None or bar().n < 1 or not all(state.pid for state in job.ranks): time.sleep(0.01)"
     )
     pids = notebook.value("pids = [state.pid for state in job.ranks]; pids")
     assert len(pids) == 2

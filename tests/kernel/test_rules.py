@@ -40,9 +40,8 @@ def test_a_training_pauses_when_a_rank_has_nan(notebook: Notebook) -> None:
     notebook.check(TRAIN)
     rules = "[when('loss', is_nan=True, do='pause'), when('val/loss', patience=3, do='end_after_epoch')]"
     notebook.check(f"job = notebook_launcher(train, (5,), num_processes=2, device='cpu', rules={rules}, block=False)")
-    notebook.check("while not job.is_paused: time.sleep(0.01)")
+    notebook.check("while {state.phase.value for state in job.ranks} != {'paused'}: time.sleep(0.01)")
     notebook.check("while not job.changes: time.sleep(0.01)")
-    assert notebook.value("[state.phase.value for state in job.ranks]") == ["paused"] * 2
     met = "rule 1: if loss is NaN: pause (met: loss is NaN at step 5 on rank 1)"
     assert met in notebook.check("%accelerate rule").text
     notebook.check("from notebook_accel.launch.job import describe")
@@ -67,12 +66,11 @@ def test_a_rule_stops_a_launch_that_the_cell_waits_for(notebook: Notebook, tmp_p
     notebook.check(TRAIN)
     ran = notebook.run(
         f"notebook_launcher(count, ({str(tmp_path / 'go')!r},), num_processes=2, "
-        "rules=[when('loss', above=10, for_steps=3, do='stop'), when('loss', above=5, do='pause')])"
+        "rules=[when('loss', above=10, for_steps=3, do='stop')])"
     )
     assert ran.error == "JobCancelledError"
     assert "count() was stopped by its rule after" in ran.error_text
     assert "loss is 13, above 10, at step 13 (13 on ranks 0-1), for 3 steps" in ran.error_text
-    assert "no rank has one" in ran.text  # the pause
 
 
 def test_a_rule_calls_a_function_of_the_notebook(notebook: Notebook, tmp_path: Path) -> None:
