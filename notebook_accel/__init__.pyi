@@ -5,7 +5,9 @@ from notebook_accel.insight.comparison import compare as compare
 from notebook_accel.insight.scaling import scaling as scaling
 from notebook_accel.launch.driver.attach import attach as attach, jobs as jobs
 from notebook_accel.launch.driver.launcher import debug_launcher as debug_launcher, notebook_launcher as notebook_launcher
+from notebook_accel.launch.driver.map_on_ranks import map_on_ranks as map_on_ranks
 from notebook_accel.launch.job.job import Job as Job
+from notebook_accel.launch.job.rules import when as when
 from notebook_accel.launch.rank.report import report as report
 from notebook_accel.notebook.views import set_view as set_view
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator

@@ -7,12 +7,13 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import VARIABLE, Record, folder
 from notebook_accel.launch.journal.results import Results
@@ -40,6 +41,8 @@ class JobOrder:
     """By file name: the notebook's name of each cell that the function comes from, and the cell's source."""
     saved: SavedLaunch | None
     """What is needed to launch the job again."""
+    rules: Sequence[bytes]
+    """As `rules.pack` returns them."""
 
 
 class JournalConsole(Terminal):
@@ -85,7 +88,17 @@ def main(fd: int) -> None:
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
-    launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True, saved=order.saved)
+    launch = Launch(
+        engine,
+        order.plan,
+        order.environ,
+        payload,
+        order.name,
+        NoView,
+        detached=True,
+        saved=order.saved,
+        rules=rules.unpack(order.rules),
+    )
     journal_console.job = launch.job
     try:
         record = launch.journal.open()

@@ -17,6 +17,7 @@ from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.rules import NewRule
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts, elastic, environment, run_facts
@@ -68,6 +69,7 @@ class Launch:
         *,
         detached: bool = False,
         saved: SavedLaunch | None = None,
+        rules: Sequence[NewRule] = (),
         streams: Streams = Streams.CALLS,
     ) -> None:
         self.job = Job(
@@ -86,6 +88,7 @@ class Launch:
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
+        self.job.begin_with(rules)
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view
         self.collect: Collect = unpickled

@@ -28,6 +28,9 @@ from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, c
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rules import NewRule
+from notebook_accel.launch.job.rules import check as check_rules
+from notebook_accel.launch.job.rules import pack as pack_rules
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.plan import conflicts, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
@@ -71,6 +74,7 @@ def notebook_launcher(
     insecure: bool | None = None,
     name: str | None = None,
     notes: str | None = None,
+    rules: Sequence[NewRule] | None = None,
     block: bool | None = None,
     detach: bool = False,
     in_process: bool = False,
@@ -124,6 +128,8 @@ def notebook_launcher(
         name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, the name of
             the function.
         notes: A note for yourself, such as what is different in this run; shown with the job.
+        rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
+            `[when("loss", is_nan=True, do="pause")]`.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
@@ -151,7 +157,7 @@ def notebook_launcher(
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
-        prepared = prepare(settings, in_process=in_process)
+        prepared = replace(prepare(settings, in_process=in_process), rules=check_rules(rules))
         if detach and not prepared.engine.isolated:
             raise ConfigurationError(
                 f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
@@ -165,6 +171,7 @@ def notebook_launcher(
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
+            saved = replace(saved, rules=pack_rules(prepared.rules))
     return prepared.start(packed, _name(function), mode, saved)
 
 
@@ -185,6 +192,7 @@ class Prepared:
     planned: Plan
     environ: Mapping[str, str]
     open_view: Callable[[Job], console.View]
+    rules: Sequence[NewRule] = ()
 
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
@@ -232,9 +240,14 @@ class Prepared:
             from notebook_accel.launch.driver import detach as detaching
 
             with packed:
-                return detaching.launch(planned, self.environ, packed, name, saved)
-        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved)
-        return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+                return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
+        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules)
+        return run(launch, mode)
+
+
+def run(launch: Launch, mode: str) -> Any:
+    """Runs a launch here, in the background or while the cell waits; returns its job or its value."""
+    return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
 
 
 def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:

@@ -12,6 +12,7 @@ tpu.py               ─ the engine for TPUs: the fork server starts one supervi
 in_process.py        ─ the engine that runs a single rank on a thread of this process
 cluster_engine.py    ─ the engine for other machines: starts the bridge
 cluster_ranks.py     ─ the ranks that the bridge reaches
+independent.py       ─ ranks that are each a world of their own, and are replaced when they die
 preloader.py         ─ tells the engines what this process has imported, for ranks to inherit
 
 `ClusterEngine` is not in the table: `for_cluster` makes one for each cluster's address. An engine with a start method

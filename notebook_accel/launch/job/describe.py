@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import controls, location, progress, resources
+from notebook_accel.launch.job import controls, location, progress, resources, rules
 from notebook_accel.launch.job import headline as headlines
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
@@ -44,13 +44,14 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
 
 
 def notices(job: JobState) -> list[str]:
-    """The user's notes, choices that were made for the user, restarts, what the user changed, and how to continue."""
+    """Notes, choices that were made for the user, restarts, what the user changed, rules, and how to continue."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
     given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
     resume = [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]
+    changes = [*controls.describe_changes(job), *rules.describe_rules(job)]
+    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes, *resume]
 
 
 def _restart(job: JobState, restart: Restart) -> str:

@@ -15,6 +15,7 @@ from notebook_accel.insight.inspected_job import InspectedJob
 from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.controls import ControlledJob
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.rules import RuledJob, stopped_by
 
 _MAX_ERROR = 80_000
 """Characters of an error's text that the event `JobEnded` carries."""
@@ -23,7 +24,7 @@ _WAKEUP = 0.5
 cell awaits, but does not wake the loop, so that it would take effect when the job ends."""
 
 
-class Job(ControlledJob, InspectedJob):
+class Job(ControlledJob, RuledJob, InspectedJob):
     """A launch: `wait` for it, get its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(
@@ -154,7 +155,10 @@ class Job(ControlledJob, InspectedJob):
         """Ends the job: applies `JobEnded`, and wakes everything that waits for it."""
         at = time.time()
         if status is Status.CANCELLED:
-            error = JobCancelledError(f"{self.title} was cancelled after {at - self.started:.1f} s")
+            rule = stopped_by(self)
+            how = "stopped by its rule" if rule else "cancelled"
+            why = f": {rule}" if rule else ""
+            error = JobCancelledError(f"{self.title} was {how} after {at - self.started:.1f} s{why}")
         self._value, self._error = value, error
         text, error_type = ("", "") if error is None else (str(error)[:_MAX_ERROR], type(error).__name__)
         self.apply(None, JobEnded(status.value, at, text, error_type))

@@ -24,6 +24,7 @@ from notebook_accel.events import (
     PhaseChanged,
     Report,
     Reports,
+    RuleChanged,
     Seeded,
     Shown,
     Stalled,
@@ -122,6 +123,8 @@ class JobState:
         """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
         self.tunables: dict[str, TunableChanged] = {}
         """The values of this attempt that can be changed while it runs, by name."""
+        self.rule_changes: dict[int, RuleChanged] = {}
+        """The rules that it has had, by number, each as it is now."""
         self._start_ranks(start.size)
 
     @property
@@ -194,6 +197,8 @@ class JobState:
             self.controls = event
         elif isinstance(event, TunableChanged):
             self.tunables[event.name] = event
+        elif isinstance(event, RuleChanged):
+            self.rule_changes[event.number] = event
         elif isinstance(event, CheckpointSaved):
             self.saved_step = event.step
         elif isinstance(event, Seeded):
@@ -217,7 +222,7 @@ class JobState:
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
-        yield from ((None, event) for event in (*self.changes, *self.tunables.values()))
+        yield from ((None, event) for event in (*self.changes, *self.tunables.values(), *self.rule_changes.values()))
         if self.controls is not None:
             yield None, self.controls
         if self.saved_step is not None:

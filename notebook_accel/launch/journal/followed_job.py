@@ -90,6 +90,7 @@ class FollowedJob(FollowedState):
             cancel=record.request_stop,
             show=show,
             request_ranks=rank_requester(self.job, record),
+            rule_functions=None,
             values=lambda: results.result_of(self.job, record),
         )
         self.output = OutputTail(self.job)

@@ -60,6 +60,7 @@ def fold(job: Job) -> dict[str, Any]:
         "changes",
         "controls",
         "tunables",
+        "rule_changes",
         "seed",
     )
     metrics = {name: job.charts.drawn(name, (), 99) for name in job.charts.names}
