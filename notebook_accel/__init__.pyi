@@ -16,6 +16,7 @@ from notebook_accel.train.data import SeedableRandomSampler as SeedableRandomSam
 from notebook_accel.train.helpers.cpu_offload import cpu_offload_with_hook as cpu_offload_with_hook
 from notebook_accel.train.helpers.empty_models import init_empty_weights as init_empty_weights, init_on_device as init_on_device
 from notebook_accel.train.models.batch_size import find_executable_batch_size as find_executable_batch_size, release_memory as release_memory
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin as DeepSpeedPlugin
 from notebook_accel.train.options.enums import DDPCommunicationHookType as DDPCommunicationHookType, DistributedType as DistributedType, DynamoBackend as DynamoBackend, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig as ParallelismConfig

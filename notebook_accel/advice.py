@@ -44,17 +44,18 @@ _TRACKER = "Write your own tracker, a subclass of GeneralTracker with about a do
 _SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
 _TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
 _NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
+_MACHINES = "run notebook-accel launch on each machine, with its num_machines, machine_rank, and main_process_ip"
 _LEAVE_OUT = "leave it out, because it is the Accelerator's"
 
 TABLE = (
     # Names of Accelerate that can be imported, and raise an error when they are used.
-    Row("use", """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedPlugin DeepSpeedSchedulerWrapper
+    Row("use", """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper
         DeepSpeedSequenceParallelConfig DummyOptim DummyScheduler GatheredParameters HfDeepSpeedConfig
         compile_regions_deepspeed deepspeed_required get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed
         prepare_deepspeed_cmd_env""",
-        "notebook-accel does not support DeepSpeed. FSDP2 also shards parameters, gradients, and optimizer states: "
-        "pass fsdp_plugin=FullyShardedDataParallelPlugin() to the Accelerator, and torch's own optimizer and "
-        "scheduler to prepare.", "DeepSpeed"),
+        "DeepSpeed's ZeRO runs as FSDP2 here: pass deepspeed_plugin=DeepSpeedPlugin(zero_stage=3), or "
+        "fsdp_plugin=FullyShardedDataParallelPlugin(), to the Accelerator, and torch's own optimizer and scheduler, "
+        "such as torch.optim.AdamW, to prepare.", "DeepSpeed"),
     Row("use", """AbstractTrainStep BertTrainStep GPTTrainStep MegatronEngine
         MegatronLMDummyDataLoader MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin
         MegatronLMSchedulerWrapper T5TrainStep avg_losses_across_data_parallel_group finish_mpu_init
@@ -123,7 +124,10 @@ TABLE = (
     Row("notebook_launcher", """dataloader_config dynamo_plugin fsdp_plugin gradient_accumulation_plugin
         kwargs_handlers log_with parallelism_config project_config project_dir torch_tp_plugin""",
         "pass it to the Accelerator that the function creates"),
-    Row("Accelerator", "deepspeed_plugin deepspeed_plugins megatron_lm_plugin",
+    Row("Accelerator", "deepspeed_plugins",
+        "an Accelerator trains all its models in the same way: pass one plugin, as deepspeed_plugin"),
+    Row("AcceleratorState", "deepspeed_plugin", "pass it to the Accelerator"),
+    Row("Accelerator", "megatron_lm_plugin",
         "choose from DDP (the default on several ranks), FSDP2 (fsdp_plugin), tensor parallel (torch_tp_plugin) and "
         "several dimensions (parallelism_config)"),
     Row("Accelerator", "fp16", "pass mixed_precision='fp16'"),
@@ -164,8 +168,10 @@ TABLE = (
         "leave it out, and tie weights with retie_parameters"),
     # Options of `accelerate launch` and torchrun, and settings of which the command has a flag for one value.
     Row("notebook-accel launch", "downcast_bf16 no_tpu* tpu tpu_* vm", _TPU),
-    Row("notebook-accel launch", "deepspeed* megatron_lm* use_deepspeed* use_megatron* zero*", _SHARDING),
-    Row("notebook-accel launch", "offload_*", "use --use_fsdp --fsdp_offload_params true"),
+    Row("notebook-accel launch", "megatron_lm* use_megatron*", _SHARDING),
+    Row("notebook-accel launch", "deepspeed_config", "use --use_deepspeed and --deepspeed_config_file"),
+    Row("notebook-accel launch", "deepspeed_hostfile deepspeed_inclusion_filter "
+        "deepspeed_exclusion_filter", _MACHINES),
     Row("notebook-accel launch", "fp8_*",
         "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"),
     Row("notebook-accel launch", "aws_*",
@@ -177,8 +183,6 @@ TABLE = (
     Row("notebook-accel launch", "env", "set the variable before the command: NAME=value notebook-accel launch …"),
     Row("notebook-accel launch", "main_training_function",
         "the script runs as a whole, as with python: call the function in the script"),
-    Row("notebook-accel launch", "gradient_clipping",
-        "clip gradients in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)"),
     Row("notebook-accel launch", "mpirun_hostfile",
         "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine"),
     Row("notebook-accel launch", "nproc_per_node", "use --num_processes, the number of ranks on all machines together"),
@@ -190,13 +194,26 @@ TABLE = (
     Row("notebook-accel launch", "device use_cpu", "use --cpu for the CPU"),
     Row("%accelerate", "use_fsdp", "did you mean --strategy fsdp?"),
     Row("%accelerate", "cpu use_cpu", "did you mean --device cpu?"),
+    # Keys of DeepSpeed's configuration, and of its section in Accelerate's file.
+    Row("DeepSpeed", "optimizer.*", "create torch's own optimizer in the code, and pass it to prepare"),
+    Row("DeepSpeed", "scheduler.*", "create torch's own scheduler in the code, and pass it to prepare"),
+    Row("DeepSpeed", "amp.*", "set bf16.enabled or fp16.enabled, or pass mixed_precision"),
+    Row("DeepSpeed", "fp16.loss_scale", "write 0 or leave it out: the scale follows overflows"),
+    Row("DeepSpeed", "fp16.fp16_master_weights_and_grads bf16.bf16_master_weights_and_grads",
+        "optimizers always step in float32"),
+    Row("DeepSpeed", "communication_data_type data_types.* zero_optimization.zero_quantized*",
+        "pass FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecisionPolicy(reduce_dtype=...))"),
+    Row("DeepSpeed", "zero_optimization.mics_*", "pass ParallelismConfig(dp_replicate_size=..., dp_shard_size=...)"),
+    Row("DeepSpeed", "tensor_parallel.*", "pass torch_tp_plugin=TorchTensorParallelPlugin(...)"),
+    Row("DeepSpeed", "sequence_parallel_size", _NO_SEQUENCES),
+    Row("DeepSpeed", "pipeline.*", "use torch.distributed.pipelining on the ranks of a launch"),
+    Row("DeepSpeed", "deepspeed_hostfile deepspeed_inclusion_filter deepspeed_exclusion_filter", _MACHINES),
     # Keys of Accelerate's configuration file, with values that have an effect there.
     Row("configuration file", "compute_environment",
         "SageMaker's own launcher starts its jobs; use LOCAL_MACHINE here"),
     Row("configuration file", "main_training_function",
         "the function is what notebook_launcher() is given, the script what it runs"),
     Row("configuration file", "downcast_bf16", "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
-    Row("configuration file", "deepspeed_config", "distributed_type: FSDP shards as its stage 3 does"),
     Row("configuration file", "megatron_lm_config", "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
     Row("configuration file", "parallelism_config_cp_backend", "write torch, or leave it out"),
     Row("configuration file", "parallelism_config_sp*", _NO_SEQUENCES),
@@ -210,7 +227,6 @@ TABLE = (
         "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     Row("configuration file", "fsdp_ignored_modules",
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))"),
-    Row("distributed_type", "DEEPSPEED", "FSDP shards as its stage 3 does"),
     Row("distributed_type", "MEGATRON_LM", "use FSDP, or Accelerator(torch_tp_plugin=...) for tensor parallel layers"),
     Row("distributed_type", "TP", "use MULTI_GPU, and Accelerator(torch_tp_plugin=...)"),
     Row("fsdp_state_dict_type", "LOCAL_STATE_DICT",

@@ -98,6 +98,7 @@ TABLE = (
     Row("train.models.compiling", "utils.other", "", "compile_regions has_compiled_regions"),
     Row("train.models.parallel_wrappers", "utils.other", "", "extract_model_from_parallel"),
     Row("train.models.precision", "utils.operations", "", "convert_to_fp32"),
+    Row("train.options.deepspeed", "utils.dataclasses", "DeepSpeedPlugin"),
     Row("train.options.fsdp", "utils.constants", "",
         "FSDP_AUTO_WRAP_POLICY FSDP_BACKWARD_PREFETCH FSDP_MODEL_NAME FSDP_SHARDING_STRATEGY FSDP_STATE_DICT_TYPE"),
     Row("train.options.fsdp", "utils.dataclasses", "FullyShardedDataParallelPlugin"),

@@ -29,6 +29,7 @@ from notebook_accel.train.models.batch_size import clear_device_cache as clear_d
 from notebook_accel.train.models.compiling import compile_regions as compile_regions, has_compiled_regions as has_compiled_regions
 from notebook_accel.train.models.parallel_wrappers import extract_model_from_parallel as extract_model_from_parallel
 from notebook_accel.train.models.precision import convert_to_fp32 as convert_to_fp32
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin as DeepSpeedPlugin
 from notebook_accel.train.options.enums import DDPCommunicationHookType as DDPCommunicationHookType, DistributedType as DistributedType, DynamoBackend as DynamoBackend, FP8BackendType as FP8BackendType, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FSDP_AUTO_WRAP_POLICY as FSDP_AUTO_WRAP_POLICY, FSDP_BACKWARD_PREFETCH as FSDP_BACKWARD_PREFETCH, FSDP_MODEL_NAME as FSDP_MODEL_NAME, FSDP_SHARDING_STRATEGY as FSDP_SHARDING_STRATEGY, FSDP_STATE_DICT_TYPE as FSDP_STATE_DICT_TYPE, FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig as ParallelismConfig, TorchContextParallelConfig as TorchContextParallelConfig, TorchTensorParallelConfig as TorchTensorParallelConfig

@@ -150,7 +150,8 @@ def test_a_class_of_options_stays_a_dataclass(kind: type[Any]) -> None:
 def test_each_argument_of_an_accelerator_is_explained_in_a_class_of_options() -> None:
     takes_options = r"deepspeed_plugins?|megatron_lm_plugin|project_dir|\w+_(?:plugin|config)"
     arguments = {each for each in inspect.signature(Accelerator).parameters if not re.fullmatch(takes_options, each)}
-    assert names("options of an Accelerator") == {each for each in arguments if not calls_with(each, None)}
+    also = {"gradient_accumulation_steps"}  # DeepSpeedPlugin has it, but the Accelerator is the place for it
+    assert names("options of an Accelerator") - also == {each for each in arguments if not calls_with(each, None)}
 
 
 LOADERS = [

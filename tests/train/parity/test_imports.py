@@ -116,8 +116,8 @@ def test_what_is_refused_when_it_is_imported_comes_with_advice(line: str, advice
 
 
 USED = [
-    ("utils", "DummyOptim", "FSDP2 also shards"),
-    ("utils.deepspeed", "DummyScheduler", "FSDP2 also shards"),
+    ("utils", "DummyOptim", "runs as FSDP2"),
+    ("utils.deepspeed", "DummyScheduler", "runs as FSDP2"),
     ("inference", "prepare_pippy", "torch.distributed.pipelining"),
     ("utils", "MegatronLMPlugin", "TorchTensorParallelPlugin"),
     ("", "MegatronLMPlugin", "TorchTensorParallelPlugin"),
