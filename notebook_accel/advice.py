@@ -75,13 +75,9 @@ TABLE = (
     Row("use", "prepare_extend_env_parallelism_config",
         "Pass parallelism_config=ParallelismConfig(...) to the Accelerator. Its torch_device_mesh is the mesh.",
         "the internals of parallelism in several dimensions"),
-    Row("use", """fsdp2_apply_ac fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model
-        load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
+    Row("use", "fsdp2_apply_ac fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model",
         "prepare shards models and their optimizers; Accelerator.save_state and load_state write and read the shards, "
         "and get_state_dict and save_model return and write the complete weights.", "the internals of FSDP"),
-    Row("use", "load_accelerator_state load_custom_state load_model save_accelerator_state save_custom_state",
-        "Accelerator.save_state and load_state write and read the state of a run; register_for_checkpointing adds "
-        "your own objects.", "the internals of checkpoints"),
     Row("use", """BaseConfig ClusterConfig PrepareForLaunch SageMakerConfig env_command env_command_parser
         estimate_command estimate_command_parser get_config_parser launch_command launch_command_parser
         load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env prepare_sagemager_args_inputs

@@ -62,7 +62,10 @@ TABLE = (
     Row("train.helpers.environ", "utils.environment", "",
         """are_libraries_initialized clear_environment get_int_from_env parse_choice_from_env parse_flag_from_env
         patch_environment str_to_bool"""),
-    Row("train.helpers.fsdp_files", "utils.fsdp_utils", "", "merge_fsdp_weights"),
+    Row("train.helpers.checkpoint_pieces", "checkpointing", "",
+        "load_accelerator_state load_custom_state save_accelerator_state save_custom_state"),
+    Row("train.helpers.checkpoint_pieces", "utils.fsdp_utils", "",
+        "load_fsdp_model load_fsdp_optimizer merge_fsdp_weights save_fsdp_model save_fsdp_optimizer"),
     Row("train.helpers.module_tensors", "utils.modeling", "",
         """calculate_maximum_sizes compute_module_sizes convert_file_size_to_int dtype_byte_size find_tied_parameters
         has_offloaded_params id_tensor_storage load_state_dict named_module_tensors retie_parameters
@@ -141,10 +144,12 @@ ALSO = {
         FullyShardedDataParallelPlugin GeneralTracker GradScalerKwargs GradientAccumulationPlugin GradientState
         InitProcessGroupKwargs KwargsHandler LoggerType MODEL_NAME PROFILE_PATTERN_NAME ParallelismConfig PartialState
         PrecisionType ProfileKwargs ProjectConfiguration RNGType SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME
-        SAFE_WEIGHTS_PATTERN_NAME SCALER_NAME TorchDynamoPlugin WEIGHTS_INDEX_NAME WEIGHTS_NAME
-        WEIGHTS_PATTERN_NAME convert_outputs_to_fp32 extract_model_from_parallel filter_trackers gather
-        gather_object get_logger is_torch_version pad_across_processes parse_choice_from_env prepare_data_loader
-        recursively_apply reduce release_memory save skip_first_batches wait_for_everyone""",
+        SAFE_WEIGHTS_PATTERN_NAME SCALER_NAME TorchDynamoPlugin WEIGHTS_INDEX_NAME WEIGHTS_NAME WEIGHTS_PATTERN_NAME
+        convert_outputs_to_fp32 extract_model_from_parallel filter_trackers gather gather_object get_logger
+        is_torch_version load_accelerator_state load_custom_state load_fsdp_model load_fsdp_optimizer
+        pad_across_processes parse_choice_from_env prepare_data_loader recursively_apply reduce release_memory save
+        save_accelerator_state save_custom_state save_fsdp_model save_fsdp_optimizer skip_first_batches
+        wait_for_everyone""",
     "big_modeling": "find_tied_parameters load_checkpoint_in_model retie_parameters",
     "checkpointing": """MODEL_NAME OPTIMIZER_NAME RNG_STATE_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_NAME SAMPLER_NAME
         SCALER_NAME SCHEDULER_NAME WEIGHTS_NAME""",
@@ -179,6 +184,7 @@ ACCELERATES = (
     Row("accelerate.big_modeling", "big_modeling",
         "cpu_offload disk_offload dispatch_model infer_auto_device_map load_checkpoint_and_dispatch",
         "attach_layerwise_casting_hooks"),
+    Row("accelerate.checkpointing", "checkpointing", "", "load_model"),
     Row("accelerate.data_loader", "data_loader", "", "_PYTORCH_DATALOADER_KWARGS"),
     Row("accelerate.hooks", "hooks", "", """AlignDevicesHook LayerwiseCastingHook ModelHook SequentialHook
         UserCpuOffloadHook add_hook_to_module attach_align_device_hook attach_align_device_hook_on_blocks
