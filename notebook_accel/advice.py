@@ -40,7 +40,6 @@ class Row(NamedTuple):
         return [name for name in self.written.split() if not name.endswith("*")]
 
 
-_TRACKER = "Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with."
 _SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
 _TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
 _NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
@@ -84,8 +83,8 @@ TABLE = (
         prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser test_launch commands.*""",
         "Start ranks with notebook_launcher, or with `notebook-accel launch`, which takes the options of `accelerate "
         "launch`; `notebook-accel config` writes the settings.", "Accelerate's commands and launchers"),
-    Row("use", "AimTracker ClearMLTracker DVCLiveTracker LOGGER_TYPE_TO_CLASS SwanLabTracker", _TRACKER,
-        "trackers of other services"),
+    Row("import", "LOGGER_TYPE_TO_CLASS", "get_available_trackers() returns the trackers that can be chosen by name.",
+        "the internals of trackers"),
     Row("use", "AccelerateTestCase are_the_same_tensors",
         "Import it from Accelerate, whose state it reads, in tests of code that uses Accelerate.",
         "the tests of Accelerate"),
@@ -103,7 +102,6 @@ TABLE = (
     Row("RNGType", "HPU MLU MUSA NEURON NPU SDAA XLA XPU",
         "The random states of the CPU and of GPUs are synced. Leave it out, and call set_seed, which seeds the device "
         "of every rank."),
-    Row("LoggerType", "AIM CLEARML DVCLIVE SWANLAB", _TRACKER),
     Row("DynamoBackend", """AOT_TORCHXLA_TRACE_ONCE AOT_TS_NVFUSER FX2TRT HPU_BACKEND NEURON NVPRIMS_NVFUSER OFI ONNXRT
         TENSORRT TORCHXLA_TRACE_ONCE TVM""",
         "Pass torch's own name of the compiler as a string, such as dynamo_backend='tvm'; the package that adds it to "
