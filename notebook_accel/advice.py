@@ -325,7 +325,9 @@ def listed(where: str) -> LookUp:
     return look_up
 
 
-def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explained(
+    *look_ups: LookUp, also: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator, with which a call that has an unknown keyword ends in an error that says what to write instead.
 
     Where no look-up has an answer, the error suggests the parameter with the most similar name. The error of a
@@ -333,6 +335,7 @@ def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     Args:
         look_ups: The first one that knows the keyword answers.
+        also: Returns the keywords that the function takes as `**`, given all arguments of the call by name.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -345,6 +348,8 @@ def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for keyword in kwargs:
                 if keyword not in known:
                     given = {**dict(zip(positional, args, strict=False)), **kwargs}
+                    if keyword in also(given):
+                        continue
                     title = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
                     instead = next((found for each in look_ups if (found := each(keyword, given))), "")
                     hint = (
