@@ -1006,7 +1006,8 @@ class Accelerator(RankAware):
             max_shard_size: A number of bytes, or a text such as `5GB` (10⁹ bytes each) or `5GiB`.
             safe_serialization: Whether to write safetensors rather than torch's pickle.
         """
-        state = self.get_state_dict(model)
+        offloaded = weights.of_offloaded(model)
+        state = self.get_state_dict(model) if offloaded is None else offloaded
         if self.should_save_model:
             weights.save_model(state, save_directory, max_shard_size, safe_serialization)
         if self.strategy.gathers_weights:

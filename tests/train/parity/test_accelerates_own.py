@@ -108,6 +108,14 @@ def test_a_model_is_offloaded(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(offloaded(inputs), whole(inputs))
 
 
+def test_the_weights_of_an_offloaded_model_are_saved(tmp_path: Path) -> None:
+    offloaded = notebook_accel.cpu_offload(model(), execution_device="cpu")
+    notebook_accel.Accelerator(cpu=True).save_model(offloaded, tmp_path)
+    loaded = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    notebook_accel.load_checkpoint_in_model(loaded, tmp_path)
+    torch.testing.assert_close(dict(loaded.state_dict()), dict(model().state_dict()))
+
+
 def test_offloading_with_a_hook_uses_the_device_of_the_rank() -> None:
     moved, hook = notebook_accel.cpu_offload_with_hook(model())
     assert moved._hf_hook.execution_device == hooks.CpuOffload().execution_device == PartialState().device
