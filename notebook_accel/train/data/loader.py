@@ -20,7 +20,7 @@ from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import step_timing
 from notebook_accel.train.data import device_transfer, order, order_comparison
-from notebook_accel.train.data.cursor import Cursor, Resumed, read
+from notebook_accel.train.data.cursor import Cursor, Resumed, read, stateful
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
@@ -33,7 +33,10 @@ from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rn
 from notebook_accel.train.tensors import packing, pytree, rows
 
 _NO_BATCH = object()
-_OF_A_LOADER = tuple(name for name in inspect.signature(DataLoader).parameters if name != "dataset")
+_OF_A_LOADER = (
+    *(name for name in inspect.signature(DataLoader).parameters if name != "dataset"),
+    *("skip_batches", "use_stateful_dataloader"),
+)
 
 
 def _taken(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -51,7 +54,8 @@ class PreparedLoader(DataLoader[Any]):
         device: The device to move batches to; `None`: do not move them.
         non_blocking: Whether copies to the device overlap with computation.
         rng_types: The random states that all ranks take over from rank 0 when an epoch starts.
-        of_a_loader: Arguments of `DataLoader`, if a data set is given.
+        of_a_loader: If a data set is given, arguments of `DataLoader`, `skip_batches`, the number of batches to skip in
+            each epoch, and `use_stateful_dataloader`, whether torchdata's loader is made.
 
     Attributes:
         end_of_dataloader: Whether the current batch is the last.
@@ -75,8 +79,12 @@ class PreparedLoader(DataLoader[Any]):
         rng_types: Iterable[RNGType | str] | None = (),
         **of_a_loader: Any,
     ) -> None:
+        skipped = 0
         if not isinstance(base_dataloader, DataLoader):
+            skipped = of_a_loader.pop("skip_batches", 0)
+            becomes_stateful = of_a_loader.pop("use_stateful_dataloader", False)
             base_dataloader = DataLoader(base_dataloader, **of_a_loader)
+            base_dataloader = stateful(base_dataloader) if becomes_stateful else base_dataloader
             size = base_dataloader.batch_size
             total_batch_size = total_batch_size or (None if size is None else size * sharing.data.size)
         self.base_dataloader = base_dataloader
@@ -87,7 +95,7 @@ class PreparedLoader(DataLoader[Any]):
         self.device = device
         self.non_blocking = non_blocking
         self.rng_types = tuple(RNGType.of(each, "rng_types") for each in rng_types or ())
-        self.skipped = 0
+        self.skipped = skipped
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
         self.cursor = Cursor()

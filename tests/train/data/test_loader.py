@@ -424,6 +424,8 @@ def test_a_loader_of_a_data_set_reads_all_of_it() -> None:
     ]
     assert (made.total_batch_size, made.total_dataset_length, len(made)) == (2, 5, 3)
     assert [batch.tolist() for batch in DataLoaderDispatcher(Stream(3), batch_size=2)] == [[0, 1], [2]]
+    skipping = SkipDataLoader(torch.arange(5), batch_size=2, skip_batches=1)
+    assert [batch.tolist() for batch in skipping] == [batch.tolist() for batch in skipping] == [[2, 3], [4]]
     with pytest.raises(TypeError, match=r"it wraps a DataLoader. Create DataLoader\(dataset, batch_size=2"):
         DataLoaderShard(DataLoader(torch.arange(5)), batch_size=2)
     with pytest.raises(TypeError, match="no argument 'batch_siz'"):
