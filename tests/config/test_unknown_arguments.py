@@ -9,6 +9,7 @@ from typing import Any
 import accelerate
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from notebook_accel import (
     Accelerator,
@@ -165,7 +166,7 @@ LOADERS = [
 @pytest.mark.parametrize(("kind", "keyword", "instead"), LOADERS)
 def test_a_prepared_loader_says_what_to_write_instead(kind: type[Any], keyword: str, instead: str) -> None:
     with pytest.raises(TypeError) as caught:
-        kind([1, 2], **{keyword: 2})
+        kind(DataLoader([1, 2]), **{keyword: 2})
     assert str(caught.value).startswith(f"{kind.__name__}() has no argument {keyword!r}{instead}")
 
 
