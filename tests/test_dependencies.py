@@ -18,12 +18,17 @@ ROOT = Path(__file__).parents[1]
 WITH_IPYKERNEL = {"ipython", "tornado", "traitlets"}
 """Imported where a kernel or a Jupyter server runs: their own packages bring them."""
 IF_THERE = {
+    "accelerate",
+    "aim",
     "amdsmi",
+    "clearml",
     "comet-ml",
+    "dvclive",
     "jupyter-server",
     "marimo",
     "mlflow",
     "pandas",
+    "swanlab",
     "torchao",
     "torchdata",
     "trackio",

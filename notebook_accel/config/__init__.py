@@ -10,6 +10,7 @@
     environment_variables.py ─ the layer of the environment; and the variables that a launch sets for its ranks
     file.py           ─ the layer of the YAML file
     keys.py           ─ the keys of that file, which are Hugging Face Accelerate's, and the fields that they set
+    deepspeed.py      ─ translates a configuration of DeepSpeed's to these keys and fields
     click_options.py  ─ options of the command line and of `%accelerate`, made from rows
     resolve.py        ─ merges all layers; start reading here
 

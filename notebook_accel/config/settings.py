@@ -130,6 +130,13 @@ class LaunchConfig:
         magic=("--gradient-accumulation-steps", "--gradient-accumulation"),
         key="gradient_accumulation_steps", config=True, launch="Resources",
     )] = 1
+    gradient_clipping: Annotated[float | None, Setting(
+        kinds.norm, "The greatest norm of the gradients, to which the ranks' Accelerators clip them at each step.",
+        variable="NOTEBOOK_ACCEL_GRADIENT_CLIPPING", rank_variable="ACCELERATE_GRADIENT_CLIPPING",
+        magic=("--gradient-clipping",),
+        key="gradient_clipping", unset=(0, 0.0, "auto"), launch="Resources",
+    )] = None
+    """`None`: they are not clipped, except by the user's code."""
     strategy: Annotated[str, Setting(
         kinds.choice(*STRATEGIES),
         "ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",

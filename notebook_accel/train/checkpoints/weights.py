@@ -75,6 +75,16 @@ def save_model(
     _remove_others(folder, pattern, names)
 
 
+def of_offloaded(model: torch.nn.Module) -> State | None:
+    """The weights of a model that hooks of Accelerate's keep on the CPU or on disk; `None` if it has no such hooks."""
+    if not any(getattr(getattr(module, "_hf_hook", None), "offload", False) for module in model.modules()):
+        return None
+    from accelerate.utils.modeling import get_state_dict_offloaded_model  # which has made the hooks
+
+    found: State = get_state_dict_offloaded_model(model)
+    return found
+
+
 def write(state: State, path: Path, safe_serialization: bool) -> None:
     """Writes one file of weights."""
     if safe_serialization:

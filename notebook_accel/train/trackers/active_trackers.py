@@ -38,6 +38,10 @@ TRACKERS = {
     LoggerType.TRACKIO: TrackerRow("trackio", "TrackioTracker", "trackio"),
     LoggerType.COMETML: TrackerRow("comet", "CometMLTracker", "comet_ml"),
     LoggerType.MLFLOW: TrackerRow("mlflow", "MLflowTracker", "mlflow"),
+    LoggerType.AIM: TrackerRow("aim", "AimTracker", "aim"),
+    LoggerType.CLEARML: TrackerRow("clearml", "ClearMLTracker", "clearml"),
+    LoggerType.DVCLIVE: TrackerRow("dvclive", "DVCLiveTracker", "dvclive"),
+    LoggerType.SWANLAB: TrackerRow("swanlab", "SwanLabTracker", "swanlab"),
 }
 _log = logging.getLogger(__name__)
 _registered: dict[str, type[GeneralTracker]] = {}
