@@ -6,6 +6,7 @@ job.py            ─ `Job`, the handle that users get: waits, cancels, and show
                     its methods that show where time goes are in `insight/`
 controls.py       ─ its methods that change a running training
 requests.py       ─ how these methods reach the code that runs the job, and its ranks
+waiting.py        ─ waits for the end, a stall, or a value of a metric
 job_state.py      ─ the fold: an event changes the state
 rank_state.py     ─ the same for one rank
 report_log.py     ─ every report, for `job.metrics`

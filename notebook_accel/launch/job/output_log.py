@@ -403,7 +403,7 @@ def left_out(count: int | None, rest: str) -> str:
     return f"… {lines} left out here; {rest} …"
 
 
-def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
+def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> list[LogLine]:
     """The last lines of a job with the ranks that are known; see `Job.log`."""
     if rank is not None and rank not in known:
         raise ConfigurationError(f"log(rank={rank!r}): the job has the ranks {known[0]} to {known[-1]}")
@@ -414,7 +414,7 @@ def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int
         scan.run(math.inf)
     except OSError as error:
         raise JobLostError(f"the log of the job can't be read: {error}") from error
-    return as_text(scan.lines, labeled=rank is None)
+    return scan.lines
 
 
 def as_text(lines: Iterable[LogLine], *, labeled: bool) -> str:
