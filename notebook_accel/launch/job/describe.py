@@ -27,6 +27,7 @@ _MAX_FAILED = 4
 _MAX_STACKS = 8
 _MAX_METRICS = 8
 _MAX_RESTARTS = 3
+_MAX_REMARKS = 4
 
 
 def describe(job: JobState, *, metrics: bool = True) -> str:
@@ -75,7 +76,8 @@ def notices(job: JobState) -> list[str]:
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
-    given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
+    remarks = [each.text for each in [*job.remarks][-_MAX_REMARKS:]]
+    given = [*job.launched.notes.splitlines(), *remarks, *job.notice.splitlines()]
     resume = resume_hint(job)
     return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *([resume] if resume else [])]
 
