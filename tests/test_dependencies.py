@@ -21,6 +21,7 @@ IF_THERE = {
     "amdsmi",
     "comet-ml",
     "fastmcp",
+    "fastmcp-slim",
     "jupyter-server",
     "marimo",
     "mlflow",

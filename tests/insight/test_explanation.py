@@ -130,7 +130,7 @@ def test_how_to_continue_is_said() -> None:
     found = made.explain()
     assert kinds(found) == ["stopped"]
     assert found.findings[0].text.startswith("train() was cancelled after ")
-    assert repr(found).endswith(f"to continue this training, run %accelerate resume {made.id}")
+    assert f"\n\nto continue this training, run %accelerate resume {made.id}" in repr(found)
 
 
 def test_what_ranks_write_stays_within_its_quotation() -> None:
