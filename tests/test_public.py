@@ -19,6 +19,7 @@ KEYWORD_ONLY = {
     "kwargs": None,
     "name": None,
     "notes": None,
+    "notify": None,
     "gpus": None,
     "device": None,
     "env": None,
