@@ -1,7 +1,7 @@
 """Jobs as agents read them: short texts, in which everything that comes from a job is quoted.
 
-A job's name, its metrics, and what its ranks write may say anything, also to the agent that reads it. So each answer
-begins with a line of ours, and all lines after it begin with a bar, with control characters shown: see `quoted`.
+A job's name, its metrics, and what its ranks write may say anything, also to the agent that reads it. So only the first
+line of an answer is from notebook-accel. All others begin with a bar, with control characters shown: see `quoted`.
 """
 
 from __future__ import annotations

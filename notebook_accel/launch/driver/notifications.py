@@ -98,7 +98,7 @@ class Notifications:
                 if callable(target):
                     target(found)
                 else:
-                    _post(addresses.resolve(target, self._environ), found)
+                    post(addresses.resolve(target, self._environ), found)
             except Exception as error:
                 problem = _reason(error, is_users=callable(target))
                 if callable(target):
@@ -124,8 +124,13 @@ def _named(target: Target) -> str:
     return f"{getattr(target, '__name__', 'a function')}()" if callable(target) else target
 
 
-def _post(address: addresses.Address, found: Notification) -> None:
-    import urllib.request  # takes as long to import as the rest of the package, and most launches notify nobody
+def post(address: addresses.Address, found: Notification) -> None:
+    """Sends a notification to an address.
+
+    Raises:
+        OSError: The address does not answer, or refuses it.
+    """
+    import urllib.request  # takes as long to import as the rest of the package, and most launches need no such thing
 
     if address.service == "ntfy":
         body, headers = found.text.encode(), {"Title": f"{found.event}: job {found.id}"}

@@ -131,7 +131,7 @@ def test_an_address_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.Mo
         asked.set()
         assert answers.wait(60)
 
-    monkeypatch.setattr(notifications, "_post", post)
+    monkeypatch.setattr(notifications, "post", post)
     made = job()
     sent = Notifications(made, ["https://example.org"], {})
     made.finish(Status.DONE)
