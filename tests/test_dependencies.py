@@ -24,6 +24,8 @@ IF_THERE = {
     "clearml",
     "comet-ml",
     "dvclive",
+    "fastmcp",
+    "fastmcp-slim",
     "jupyter-server",
     "marimo",
     "mlflow",
@@ -76,10 +78,11 @@ def normal(name: str) -> str:
 
 
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
-    of_extras = declared("tpu") | declared("cluster") | declared("remote")
+    of_extras = declared("tpu") | declared("cluster") | declared("remote") | declared("mcp")
     always = imported() - IF_THERE - WITH_IPYKERNEL - of_extras | {"torch"}
     assert declared() == always | NOT_IMPORTED
     assert declared("cluster") == {"ray"} <= imported()
+    assert declared("mcp") == {"jupyter-server-mcp"}, "which brings fastmcp"
     assert declared("remote") - imported() == REGISTERED_WITH_FSSPEC
 
 

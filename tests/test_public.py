@@ -20,6 +20,7 @@ KEYWORD_ONLY = {
     "name": None,
     "notes": None,
     "rules": None,
+    "notify": None,
     "gpus": None,
     "device": None,
     "env": None,

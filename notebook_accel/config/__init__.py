@@ -4,6 +4,7 @@
     kinds.py          ─ the kinds of values: how each is read, checked and written
     durations.py      ─ spans of time, such as `5 min`
     ssh_hosts.py      ─ the hosts that a cluster's address lists
+    addresses.py      ─ whom `notify=` tells
     remote_folders.py ─ folders that are addresses, such as `s3://bucket/run`
     layers.py         ─ merges layers into one configuration, which records where each value came from
     call_arguments.py ─ the layer of a call: the arguments of notebook_launcher

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.config import durations, remote_folders, ssh_hosts
+from notebook_accel.config import addresses, durations, remote_folders, ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
@@ -332,6 +332,8 @@ address = Kind(_check_address, placeholder="HOST")
 """A host's name or address."""
 cluster = Kind(_check_cluster, placeholder="ADDRESS", choices=("auto", "slurm"))
 """`auto`, `host:port` or `ray://host:port` of Ray, or `slurm`; empty for none."""
+targets = Kind(addresses.check, addresses.read, placeholder="ADDRESS")
+"""Addresses and functions that are notified."""
 join_timeout = Kind(_check_join_timeout)
 """`{"timeout": seconds}`, how long to wait for other nodes."""
 label = Kind(_check_label)

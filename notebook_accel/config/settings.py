@@ -298,6 +298,12 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_STALL_AFTER",
     )] = 60.0
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
+    notify: Annotated[tuple[Any, ...], Setting(
+        kinds.targets,
+        argument="notify", python_only=True,
+        variable="NOTEBOOK_ACCEL_NOTIFY",
+    )] = ()
+    """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
     # fmt: on
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""

@@ -113,6 +113,14 @@ class SnapshotSaved(Event):
 
 
 @dataclass(frozen=True)
+class Remarked(Event):
+    """A line for the job's notes that came while it ran, such as who asked to stop it."""
+
+    kind = "remark"
+    text: str
+
+
+@dataclass(frozen=True)
 class StopRequested(Event):
     """Somebody requested that the job stop."""
 

@@ -4,6 +4,7 @@
     reader_process.py ─ starts the process that answers them, and relays
     reader/           ─ what runs there: reads jobs from disk, and devices
     model.py          ─ what the browser gets
+    mcp.py            ─ the same jobs as tools for agents, if jupyter-server-mcp is installed
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not
 depend on jupyter_server: only `handlers.py` imports it, and only a Jupyter server imports that.

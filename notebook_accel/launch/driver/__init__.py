@@ -9,6 +9,7 @@ stop_policy.py      ─ why ranks are stopped, and when each signal is due
 escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
 rule_watch.py       ─ watches metrics for rules, and does what these say
 stall_watch.py      ─ decides whether a job has stalled
+notifications.py    ─ tells the user elsewhere that a job has ended, failed, or stalled
 rank_requests.py    ─ requests to running ranks, such as for their stacks, and their replies
 prompts.py          ─ prompts the user for a rank that waits for input
 debug_relay.py      ─ connects the notebook's debugger to ranks

@@ -125,6 +125,7 @@ def main(fd: int) -> None:
     with catch_sigterm(launch.requests, on_terminate):
         launch.run()
         engine.close()
+        launch.notifications.wait()
 
 
 def _redirect_output(record: Record) -> None:

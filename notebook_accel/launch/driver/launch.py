@@ -10,6 +10,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
+from notebook_accel.launch.driver.notifications import Notifications
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
@@ -90,6 +91,7 @@ class Launch:
         )
         self.job.begin_with(rules)
         self.journal = Journal(self.job, detached=detached, saved=saved)
+        self.notifications = Notifications(self.job, planned.config.notify, environ)
         self._open_view = open_view
         self.collect: Collect = unpickled
         self.requests = StopRequests()

@@ -64,6 +64,7 @@ def notebook_launcher(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stall_after: float | None = unset(60.0),
+    notify: str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]] | None = None,
     min_processes: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | str = unset("5 min"),
@@ -112,6 +113,8 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
+        notify: Whom to tell that the job has ended, failed, or stalled: `"https://…"`, which gets JSON, `"ntfy:TOPIC"`,
+            `"slack:$NAME"` with the environment variable that has the webhook, a function, or a list of these.
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
             gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
@@ -157,6 +160,11 @@ def notebook_launcher(
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
+        if detach and any(map(callable, settings.notify)):
+            raise ConfigurationError(
+                "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
+                "its own: give an address, such as 'ntfy:my-topic'"
+            )
         prepared = replace(prepare(settings, in_process=in_process), rules=check_rules(rules))
         if detach and not prepared.engine.isolated:
             raise ConfigurationError(

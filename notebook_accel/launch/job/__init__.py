@@ -7,6 +7,7 @@ job.py            ─ `Job`, the handle that users get: waits, cancels, and show
 controls.py       ─ its methods that change a running training
 rules.py          ─ `when`, which makes a rule for a metric, and its methods that add and remove rules
 requests.py       ─ how these methods reach the code that runs the job, and its ranks
+waiting.py        ─ waits for the end, a stall, or a value of a metric
 job_state.py      ─ the fold: an event changes the state
 rank_state.py     ─ the same for one rank
 report_log.py     ─ every report, for `job.metrics`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.insight.inspected_job import InspectedJob
-from notebook_accel.launch.job import requests
+from notebook_accel.launch.job import requests, waiting
 from notebook_accel.launch.job.controls import ControlledJob
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rules import RuledJob, stopped_by
@@ -81,17 +82,26 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""
         self.runner.show()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended.
+    def wait(self, timeout: float | None = None, *, until: str | None = None) -> bool:
+        """Waits for the job to end in any way, or for a value of a metric. Returns whether that has happened.
+
+        Args:
+            timeout: Seconds to wait, at most.
+            until: A metric and a limit, such as `"loss < 0.1"`. The metric is the mean over the ranks at the last
+                step that they all have reported, as views show it. This wait is also over once the job has ended or is
+                stalled, since the metric doesn't change then.
 
         Raises:
-            ConfigurationError: `timeout` is not a number of seconds.
+            ConfigurationError: `timeout` is not a number of seconds, or `until` not a condition.
             KeyboardInterrupt: The wait was interrupted. The job keeps running.
         """
+        seconds = None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
+        condition = None if until is None else waiting.Condition.parse(until)
         try:
-            return self._over.wait(
-                None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
-            )
+            if condition is None:
+                return self._over.wait(seconds)
+            found = waiting.wait(self, condition, math.inf if seconds is None else seconds, self._over.wait)
+            return found.event == waiting.REACHED
         except KeyboardInterrupt:
             error = KeyboardInterrupt(
                 f"the wait for {self.title} was interrupted; the job keeps running: cancel() ends it"
