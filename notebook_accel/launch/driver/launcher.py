@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -151,21 +151,48 @@ def notebook_launcher(
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
+    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+    return launch(settings, call, mode, in_process=in_process)
+
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+"""A function with its arguments."""
+
+
+def launch(
+    settings: LaunchConfig, call: Call, mode: str, *, in_process: bool = False, beside: Collection[str] = ()
+) -> Any:
+    """Launches a call.
+
+    Args:
+        settings: The settings of the launch.
+        call: The call, as `check_call` returns it.
+        mode: A constant of `saved_launch.py`.
+        in_process: Whether its only rank runs in this process.
+        beside: The IDs of jobs that the user knows to run beside it.
+
+    Returns:
+        As `notebook_launcher`.
+
+    Raises:
+        NotebookAccelError: As `notebook_launcher`.
+    """
+    function = call[0]
+    with _naming_an_interrupt():
         prepared = prepare(settings, in_process=in_process)
-        if detach and not prepared.engine.isolated:
+        if mode == DETACHED and not prepared.engine.isolated:
             raise ConfigurationError(
                 f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
                 "and ends with it"
             )
         prepared, packed = prepared.packing(*call)
-        mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
-    return prepared.start(packed, _name(function), mode, saved)
+    return prepared.start(packed, _name(function), mode, saved, beside)
 
 
 @contextlib.contextmanager
@@ -205,7 +232,9 @@ class Prepared:
         packed = payload.pack(function, args, kwargs) if isolated else payload.wrap_in_process(function, args, kwargs)
         return found.noting(changed_modules.notice(packed, name)), packed
 
-    def start(self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None) -> Any:
+    def start(
+        self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None, beside: Collection[str] = ()
+    ) -> Any:
         """Starts the launch.
 
         Args:
@@ -213,6 +242,7 @@ class Prepared:
             name: The name of its function.
             mode: A constant of `saved_launch.py`.
             saved: What is needed to launch it again, if it saves checkpoints.
+            beside: The IDs of jobs that the user knows to run beside it.
 
         Returns:
             As `notebook_launcher`.
@@ -224,7 +254,7 @@ class Prepared:
         try:
             with _naming_an_interrupt():
                 conflicts.refuse_shared_folder(self.planned, folder)
-                planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
+                planned = self.planned.noting(conflicts.notice(self.planned, name, folder, beside))
         except BaseException:
             packed.close()
             raise
@@ -233,8 +263,8 @@ class Prepared:
 
             with packed:
                 return detaching.launch(planned, self.environ, packed, name, saved)
-        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved)
-        return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+        launched = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved)
+        return _in_background(launched) if mode == BACKGROUND else _to_its_end(launched)
 
 
 def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
