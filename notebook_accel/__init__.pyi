@@ -2,12 +2,13 @@
 from . import accelerator as accelerator, big_modeling as big_modeling, checkpointing as checkpointing, data_loader as data_loader, launchers as launchers, local_sgd as local_sgd, logging as logging, optimizer as optimizer, parallelism_config as parallelism_config, scheduler as scheduler, state as state, tracking as tracking, utils as utils
 from notebook_accel.errors import CheckpointError as CheckpointError, ConfigurationError as ConfigurationError, DistributedOperationException as DistributedOperationException, HardwareError as HardwareError, JobCancelledError as JobCancelledError, JobEndedError as JobEndedError, JobLostError as JobLostError, LaunchError as LaunchError, NotebookAccelError as NotebookAccelError, PayloadError as PayloadError, PreemptedError as PreemptedError, RankError as RankError, RankTimeoutError as RankTimeoutError, UnsupportedNameError as UnsupportedNameError
 from notebook_accel.insight.comparison import compare as compare
-from notebook_accel.runs.scaling import scaling as scaling
 from notebook_accel.launch.driver.attach import attach as attach, jobs as jobs
 from notebook_accel.launch.driver.launcher import debug_launcher as debug_launcher, notebook_launcher as notebook_launcher
 from notebook_accel.launch.job.job import Job as Job
 from notebook_accel.launch.rank.report import report as report
 from notebook_accel.notebook.views import set_view as set_view
+from notebook_accel.runs.scaling import scaling as scaling
+from notebook_accel.runs.sweep import sweep as sweep
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator
 from notebook_accel.train.accelerator.local_sgd import LocalSGD as LocalSGD
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, load_checkpoint_in_model as load_checkpoint_in_model

@@ -40,6 +40,7 @@ TABLE = (
     Row("launch.rank.report", "", "report"),
     Row("notebook.views", "", "set_view"),
     Row("runs.scaling", "", "scaling"),
+    Row("runs.sweep", "", "sweep"),
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),
     Row("train.accelerator.local_sgd", "local_sgd", "LocalSGD"),
     Row("train.checkpoints.parts", "utils.constants", "",

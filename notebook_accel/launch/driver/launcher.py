@@ -191,8 +191,8 @@ def launch(
             from notebook_accel.launch.driver import stored_code
 
             arguments = partial(payload.pack_arguments, *call[1:])
-            saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
-    return prepared.start(packed, _name(function), mode, saved, beside)
+            saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
+    return prepared.start(packed, name_of(function), mode, saved, beside)
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ class Prepared:
         Raises:
             PayloadError: As `payload.pack`.
         """
-        found, name, isolated = self, _name(function), self.engine.isolated
+        found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated and self.planned.world_size == 1:
             found = found.noting(assigned_globals.notice(function))
         found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
@@ -314,6 +314,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
     return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, as jobs have it."""
     inner = getattr(function, "func", function)  # a partial's
     return str(getattr(inner, "__name__", type(inner).__name__))
