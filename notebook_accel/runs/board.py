@@ -152,7 +152,7 @@ def describe(facts: Facts) -> str:
     """All trials as text."""
     metric = facts.metric
     names = _parameter_names(facts)
-    head = ("", *names, "", *([metric] if metric else []), "time", "")
+    head = ("trial", *names, "state", *([metric] if metric else []), "time", "note")
     rows = [head, *(_cells(facts, trial) for trial in facts.trials)]
     return "\n".join([facts.headline, *text.aligned(rows)])
 
@@ -201,7 +201,7 @@ def draw(facts: Facts, rows: dict[int, list[str]], *, live: bool) -> str:
     metric, names = facts.metric, _parameter_names(facts)
     best = facts.best
     head = ["trial", *names[:_MOST_PARAMETERS], *(["…"] if len(names) > _MOST_PARAMETERS else [])]
-    head += ["state", *([metric] if metric else []), "curve" if metric else "", "time", ""]
+    head += ["state", *([metric, "curve"] if metric else []), "time", "note"]
     chosen, left = _chosen(facts.trials, live=live)
     drawn = [_row(facts, trial, names, rows, is_best=trial is best) for trial in chosen]
     shown_rows = pictures.table(drawn[:_MOST_OPEN], head)
@@ -230,8 +230,8 @@ def _row(facts: Facts, trial: Trial, names: Sequence[str], rows: dict[int, list[
         if len(names) > _MOST_PARAMETERS:
             parameters.append(element("span", "…", title=trial.label))
         found = [element("b", str(trial.number)), *parameters, _state(trial)]
-        found += [pictures.text(_value(trial, metric))] if metric else []
-        found += [_curve(trial, metric), _time(trial), pictures.text(trial.why, 120)]
+        found += [pictures.text(_value(trial, metric)), _curve(trial, metric)] if metric else []
+        found += [_time(trial), pictures.text(trial.why, 120)]
         if trial.state.ended and len(trial.parameters) == len(names):
             rows[trial.number] = found
     if is_best:
@@ -261,8 +261,8 @@ def _state(trial: Trial) -> str:
     return div(words + bar, "min-width:9em;white-space:nowrap")
 
 
-def _curve(trial: Trial, metric: str | None) -> str:
+def _curve(trial: Trial, metric: str) -> str:
     job: Job | None = trial.running_job
-    if metric is None or job is None or metric not in job.charts.names:
+    if job is None or metric not in job.charts.names:
         return ""
     return element("span", metric_spark(progress.metric(job, metric, _SPARK)), "font-family:monospace;white-space:pre")

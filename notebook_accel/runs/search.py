@@ -37,8 +37,8 @@ class Search(Protocol):
     def report(self, number: int, step: int, value: float) -> str:
         """Takes a value of a trial that runs; returns why the trial should stop, or an empty text."""
 
-    def tell(self, number: int, value: float | None, *, failed: bool) -> None:
-        """Takes the last value of a trial that has ended; `None` if it has none."""
+    def tell(self, number: int, value: float | None, *, failed: bool, stopped: bool) -> None:
+        """Takes the last value of a trial that has ended, `None` if it has none; and whether it was stopped early."""
 
 
 class Fixed:
@@ -55,7 +55,7 @@ class Fixed:
     def report(self, number: int, step: int, value: float) -> str:
         return ""
 
-    def tell(self, number: int, value: float | None, *, failed: bool) -> None:
+    def tell(self, number: int, value: float | None, *, failed: bool, stopped: bool) -> None:
         pass
 
 
@@ -72,7 +72,6 @@ class OptunaSearch:
         self._failed = optuna.trial.TrialState.FAIL
         self._space = {name: _distribution(optuna, name, value) for name, value in space.items()}
         self._trials: dict[int, Any] = {}
-        self._stopped: set[int] = set()
         self.total = total
         self.names = list(space)
 
@@ -85,18 +84,15 @@ class OptunaSearch:
         if trial is None:  # of an earlier kernel
             return ""
         trial.report(value, step)
-        if not trial.should_prune():
-            return ""
-        self._stopped.add(number)
-        return f"{type(self._study.pruner).__name__} stopped it at step {step}"
+        return f"{type(self._study.pruner).__name__} stopped it at step {step}" if trial.should_prune() else ""
 
-    def tell(self, number: int, value: float | None, *, failed: bool) -> None:
+    def tell(self, number: int, value: float | None, *, failed: bool, stopped: bool) -> None:
         trial = self._trials.pop(number, None)
         if trial is None:  # of an earlier kernel
             return
         if failed or value is None or math.isnan(value):
             self._study.tell(trial, state=self._failed)
-        elif number in self._stopped:
+        elif stopped:
             self._study.tell(trial, state=self._pruned)
         else:
             self._study.tell(trial, value)

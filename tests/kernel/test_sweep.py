@@ -33,8 +33,8 @@ def test_each_combination_is_a_trial_and_a_row(notebook: Notebook) -> None:
     assert not cell.stdout
     head, names, *rows = cell.displays[0].splitlines()
     assert head == "train() in 6 trials: 4 done, 2 failed; best val/loss 1: trial 2, lr=1 wd=0"
-    assert names.split() == ["lr", "wd", "val/loss", "time"]
-    assert re.fullmatch(r"0  2   0   done    2 +\d.* s", rows[0])
+    assert names.split() == ["trial", "lr", "wd", "state", "val/loss", "time", "note"]
+    assert re.fullmatch(r"0 +2 +0 +done +2 +\d.* s", rows[0])
     assert rows[4].endswith("ValueError: diverged")
     html = cell.bundles[0]["text/html"]
     assert html.count("<tr") == 7
