@@ -161,7 +161,6 @@ class Schedule:
 
     def _launch(self, trial: Trial) -> None:
         place = self._order.places[self._free[-1]]
-        beside = [each.job_id for each in self._trials if each.number in self._places]
         try:
             settings = resolve(
                 self._order.arguments_of(
@@ -170,7 +169,7 @@ class Schedule:
             )
             with console.using(Unseen(console.current)):
                 mode = DETACHED if self._order.detach else BACKGROUND
-                job = launcher.launch(settings, self._order.call_of(trial.parameters), mode, beside=beside)
+                job = launcher.launch(settings, self._order.call_of(trial.parameters), mode, part_of=self._record.id)
         except NotebookAccelError as error:
             trial.state, trial.error, trial.why = State.FAILED, error, str(error).split("\n", 1)[0]
             self._end(trial)

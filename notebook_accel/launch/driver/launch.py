@@ -85,6 +85,7 @@ class Launch:
             call=planned.call,
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
+            part_of=planned.part_of,
         )
         self.journal = Journal(self.job, detached=detached, saved=saved)
         self._open_view = open_view

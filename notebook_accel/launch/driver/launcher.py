@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -160,7 +160,7 @@ Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 
 
 def launch(
-    settings: LaunchConfig, call: Call, mode: str, *, in_process: bool = False, beside: Collection[str] = ()
+    settings: LaunchConfig, call: Call, mode: str, *, in_process: bool = False, part_of: str = ""
 ) -> Any:
     """Launches a call.
 
@@ -169,7 +169,7 @@ def launch(
         call: The call, as `check_call` returns it.
         mode: A constant of `saved_launch.py`.
         in_process: Whether its only rank runs in this process.
-        beside: The IDs of jobs that the user knows to run beside it.
+        part_of: The ID of a sweep that it is a trial of.
 
     Returns:
         As `notebook_launcher`.
@@ -185,6 +185,7 @@ def launch(
                 f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
                 "and ends with it"
             )
+        prepared = replace(prepared, planned=replace(prepared.planned, part_of=part_of))
         prepared, packed = prepared.packing(*call)
         saved = None
         if settings.checkpoint_dir:
@@ -192,7 +193,7 @@ def launch(
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
-    return prepared.start(packed, name_of(function), mode, saved, beside)
+    return prepared.start(packed, name_of(function), mode, saved)
 
 
 @contextlib.contextmanager
@@ -232,9 +233,7 @@ class Prepared:
         packed = payload.pack(function, args, kwargs) if isolated else payload.wrap_in_process(function, args, kwargs)
         return found.noting(changed_modules.notice(packed, name)), packed
 
-    def start(
-        self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None, beside: Collection[str] = ()
-    ) -> Any:
+    def start(self, packed: Payload, name: str, mode: str, saved: SavedLaunch | None) -> Any:
         """Starts the launch.
 
         Args:
@@ -242,7 +241,6 @@ class Prepared:
             name: The name of its function.
             mode: A constant of `saved_launch.py`.
             saved: What is needed to launch it again, if it saves checkpoints.
-            beside: The IDs of jobs that the user knows to run beside it.
 
         Returns:
             As `notebook_launcher`.
@@ -254,7 +252,7 @@ class Prepared:
         try:
             with _naming_an_interrupt():
                 conflicts.refuse_shared_folder(self.planned, folder)
-                planned = self.planned.noting(conflicts.notice(self.planned, name, folder, beside))
+                planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
         except BaseException:
             packed.close()
             raise

@@ -43,6 +43,7 @@ class Job(ControlledJob, InspectedJob):
         call: str = "",
         versions: str = "",
         checkpoint_dir: str = "",
+        part_of: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -62,6 +63,7 @@ class Job(ControlledJob, InspectedJob):
                 call=call,
                 versions=versions,
                 checkpoint_dir=checkpoint_dir,
+                part_of=part_of,
             )
         )
         self.blocking = False

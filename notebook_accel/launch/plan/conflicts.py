@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from notebook_accel.config import remote_folders
@@ -76,17 +76,17 @@ class _OtherJob:
         return f"attach({self.start.id!r}).cancel() stops it"
 
 
-def notice(planned: Plan, name: str, checkpoint_dir: str = "", beside: Collection[str] = ()) -> str:
+def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     """The jobs that a launch of the function `name` competes with, one per line; empty if there are none.
 
     Jobs on the CPU compete if there are more ranks than cores, and a job of the same name in this process is always
     named: its cell was probably run again. So is one that saves its checkpoints in `checkpoint_dir`, an absolute path,
     unless the launch is one of several that belong together.
 
-    Jobs whose IDs are in `beside` are not named: the launch is meant to run beside them.
+    The trials of one sweep are not named to each other: they are meant to run at once.
     """
     wanted = planned.device_ids
-    running = [job for job in _running() if job.start.id not in beside]
+    running = [job for job in _running() if not planned.part_of or job.start.part_of != planned.part_of]
     is_whole = planned.size == planned.world_size
     rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
     found = [job for job in running if set(wanted) & set(job.start.devices)]
