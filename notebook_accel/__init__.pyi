@@ -7,6 +7,8 @@ from notebook_accel.launch.driver.launcher import debug_launcher as debug_launch
 from notebook_accel.launch.job.job import Job as Job
 from notebook_accel.launch.rank.report import report as report
 from notebook_accel.notebook.views import set_view as set_view
+from notebook_accel.rehearsal_flag import rehearsing as rehearsing
+from notebook_accel.runs.rehearsal import largest as largest, rehearse as rehearse
 from notebook_accel.runs.scaling import scaling as scaling
 from notebook_accel.runs.sweep import sweep as sweep
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator

@@ -39,6 +39,8 @@ TABLE = (
     Row("launch.job.job", "", "Job"),
     Row("launch.rank.report", "", "report"),
     Row("notebook.views", "", "set_view"),
+    Row("rehearsal_flag", "", "rehearsing"),
+    Row("runs.rehearsal", "", "largest rehearse"),
     Row("runs.scaling", "", "scaling"),
     Row("runs.sweep", "", "sweep"),
     Row("train.accelerator.accelerator", "accelerator", "Accelerator"),

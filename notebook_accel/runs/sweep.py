@@ -99,7 +99,7 @@ def sweep(
         KeyboardInterrupt: The notebook was interrupted. The trials are stopped.
     """
     for name in options:
-        _check_option(name, function)
+        check_option(name, function, sweep)
     for name, flag in (("detach", detach), ("block", block is None or block)):
         check_flag(name, flag)
     if not isinstance(resume, (bool, str)):
@@ -108,7 +108,7 @@ def sweep(
     searched = search.make(parameters, n, seed, study)
     known = searched.known
     for each in known or [dict.fromkeys(searched.names)]:
-        _check_parameters(call, each)
+        check_parameters(call, each)
     sign = 0 if goal is None else sign_of(goal)
     facts = Facts(title(launcher.name_of(function)), [], metric, sign)
     if (halving is not None or study is not None) and metric is None:
@@ -142,23 +142,31 @@ def sweep(
     return runs
 
 
-def _check_option(name: str, function: Any) -> None:
-    """Refuses an argument that launches don't have, or that a sweep sets."""
+def check_option(name: str, function: Any, caller: Callable[..., Any]) -> None:
+    """Refuses an argument that launches don't have, or that the caller, `sweep` or the like, sets itself.
+
+    Raises:
+        ConfigurationError: The caller sets it.
+        UnknownArgumentError: There is no such argument.
+    """
     known = inspect.signature(launcher.notebook_launcher).parameters
     if name in _OURS:
-        raise ConfigurationError(f"sweep() sets {name} for each trial itself: leave it out")
+        raise ConfigurationError(f"{caller.__name__}() sets {name} of each launch itself: leave it out")
     if name not in known:
-        own = inspect.signature(sweep).parameters
+        own = inspect.signature(caller).parameters
         advice = launch_advice(name, {"function": function})
         if advice.startswith("it is a parameter of the function"):
-            advice = (
-                f"it is a parameter of the function: {{{name!r}: [...]}} tries values, kwargs= has one for all trials"
-            )
+            advice = f"it is a parameter of the function: {{{name!r}: [...]}} tries values, kwargs= has one for all"
         hint = f": {advice}" if advice else did_you_mean(name, [*own, *known])
-        raise UnknownArgumentError(f"sweep() has no argument {name!r}{hint}")
+        raise UnknownArgumentError(f"{caller.__name__}() has no argument {name!r}{hint}")
 
 
-def _check_parameters(call: Call, parameters: Parameters) -> None:
+def check_parameters(call: Call, parameters: Mapping[str, Any]) -> None:
+    """Refuses parameters that the function doesn't take.
+
+    Raises:
+        ConfigurationError: It doesn't take them.
+    """
     function, args, kwargs = call
     twice = ", ".join(name for name in parameters if name in kwargs)
     if twice:

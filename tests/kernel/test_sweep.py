@@ -58,7 +58,7 @@ def test_a_sweep_that_cannot_work_is_refused_before_any_trial(notebook: Notebook
         "sweep(train, {'lr': [1]}, kwargs={'lr': 2})": "kwargs has lr, which the trials set",
         "sweep(train, {'lr': [1]}, wd=1)": "it is a parameter of the function: {'wd': [...]} tries values",
         "sweep(train, {'lr': [1]}, at_onec=1)": "did you mean at_once?",
-        "sweep(train, {'lr': [1]}, name='x')": "sweep() sets name for each trial itself",
+        "sweep(train, {'lr': [1]}, name='x')": "sweep() sets name of each launch itself",
         "sweep(train, {'lr': [1]}, halving=2)": "say by what: metric='loss'",
         "sweep(train, {'lr': [1]}, halving=0, metric='loss')": "halving=0 must be a whole number, 1 or more",
         "sweep(train, {'lr': [1]}, halving=1, metric='reward')": "pass goal='min' or goal='max'",

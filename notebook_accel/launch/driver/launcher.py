@@ -159,9 +159,7 @@ Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 """A function with its arguments."""
 
 
-def launch(
-    settings: LaunchConfig, call: Call, mode: str, *, in_process: bool = False, part_of: str = ""
-) -> Any:
+def launch(settings: LaunchConfig, call: Call, mode: str, *, in_process: bool = False, part_of: str = "") -> Any:
     """Launches a call.
 
     Args:

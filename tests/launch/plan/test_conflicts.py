@@ -39,9 +39,7 @@ def a_plan(size: int, *devices: str) -> Plan:
     )
 
 
-def running(
-    name: str, size: int, devices: Sequence[str], *, owner: Owner | None = None, part_of: str = ""
-) -> Job:
+def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None = None, part_of: str = "") -> Job:
     job = Job(name, 0, size, devices=devices, part_of=part_of)
     Journal(job).open()
     if owner is not None:
