@@ -76,8 +76,8 @@ def test_a_plain_loop_is_rehearsed_too(notebook: Notebook) -> None:
 
 def test_the_largest_batch_is_searched_for(notebook: Notebook, tmp_path: Path) -> None:
     notebook.check(TRAIN)
-    call = f"rehearse(train, vary=largest('batch_size', up_to=100, at_least=8), args=({str(tmp_path)!r},), num_processes=1)"
-    notebook.check(f"found = {call}")
+    notebook.check("vary = largest('batch_size', up_to=100, at_least=8)")
+    notebook.check(f"found = rehearse(train, vary=vary, args=({str(tmp_path)!r},), num_processes=1)")
     assert notebook.value("[(row.parameters['batch_size'], row.fits) for row in found.rows]") == [
         (8, True), (16, True), (20, True), (22, False), (24, False), (32, False)
     ]  # fmt: skip

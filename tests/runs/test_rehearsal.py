@@ -50,8 +50,8 @@ def test_the_verdict_says_what_fits_and_what_is_fastest() -> None:
         Rehearsed({"b": 32}, False, note="CUDA out of memory"),
     ]
     assert Rehearsal("train()", rows).verdict == (
-        "train(): fits: b=8, b=16; out of memory: b=32; fastest: b=8, 800 samples per second; b=16 leaves 2.0 GB of 8.0 "
-        "GB; 50% of a step waits for the loader"
+        "train(): fits: b=8, b=16; out of memory: b=32; fastest: b=8, 800 samples per second; b=16 leaves 2.0 GB of "
+        "8.0 GB; 50% of a step waits for the loader"
     )
     assert Rehearsal("train()", rows[2:]).verdict == "train(): it runs out of memory"
     assert Rehearsal("train()", rows[:1]).verdict == "train(): it fits; b=8 leaves 6.0 GB of 8.0 GB"
