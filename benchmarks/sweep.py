@@ -22,9 +22,7 @@ _BEYOND = 60
 """Milliseconds of a trial beyond its own time, which is none."""
 _RATIO = 0.2
 """Of Ray Tune's time."""
-_FEWER = 10
-"""Of Ray Tune's trials, which take seconds each on a small machine, so many times fewer are run."""
-_TIMEOUT = 600.0
+_TIMEOUT = 1200.0
 _START = """
 import notebook_accel, time
 from notebook_accel import sweep, notebook_launcher
@@ -111,7 +109,9 @@ def measure(trials: int, rounds: int, *, has_ray: bool) -> dict[str, Spread]:
             timed("a loop of launches", here, lambda count: _LOOP.format(trials=count), count)
             timed("a loop of Accelerate's, on 2 ranks", peer, _accelerate_loop, count)
             if has_ray:
-                timed("Ray Tune", ray, lambda count: _TUNE.format(trials=count, folder=folder), max(2, count // _FEWER))
+                timed(
+                    "Ray Tune", ray, lambda count: _TUNE.format(trials=count, folder=folder), count if rounds > 1 else 4
+                )
     return {name: Spread(values) for name, values in seconds.items()}
 
 

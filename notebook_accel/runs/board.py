@@ -20,6 +20,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metric_charts import better
 from notebook_accel.launch.job.metric_text import metric_spark
 from notebook_accel.launch.show import console
+from notebook_accel.rank_spans import counted
 from notebook_accel.runs.trial import State, Trial, shown
 
 _INTERVAL = 0.25
@@ -91,8 +92,7 @@ class Facts:
         """`train() with 20 trials: 12 done, 2 running; best loss 0.12: trial 7, lr=0.001`."""
         counts = [(state, sum(trial.state is state for trial in self.trials)) for state in _ORDER]
         states = ", ".join(f"{count} {state.value}" for state, count in counts if count)
-        count = len(self.trials)
-        words = f"{self.name} in {count} trial{'' if count == 1 else 's'}: {states}"
+        words = f"{self.name} in {counted(len(self.trials), 'trial')}: {states}"
         best, metric = self.best, self.metric
         if best is None or metric is None:
             return words

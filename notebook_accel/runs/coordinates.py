@@ -11,6 +11,7 @@ from typing import Any
 
 from notebook_accel.insight import pictures
 from notebook_accel.launch.job import text
+from notebook_accel.rank_spans import counted
 from notebook_accel.runs.trial import Trial, shown
 
 _GAP, _HEIGHT, _TOP, _SIDE, _BOTTOM = 130, 220, 34, 70, 14
@@ -72,7 +73,7 @@ def draw(trials: Sequence[Trial], best: Trial, metric: str) -> Coordinates:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="sans-serif" font-size="11">{"".join(shapes)}</svg>'
     )
-    count = f"{len(trials)} trial{'' if len(trials) == 1 else 's'}"
+    count = counted(len(trials), "trial")
     value = text.value(best.measured[metric].last)
     words = f"{count} by {metric}; dashed: the best, trial {best.number}, {value}: {best.label}"
     return Coordinates(svg, words)

@@ -20,6 +20,7 @@ from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
 from notebook_accel.launch.system import own_process
 from notebook_accel.owner import Owner
+from notebook_accel.rank_spans import counted
 from notebook_accel.runs import record, search
 from notebook_accel.runs.board import Board, Facts
 from notebook_accel.runs.runs import Runs, sign_of
@@ -252,10 +253,10 @@ def _places_on_gpus(
     pool = list(config.gpus or free or range(len(found.gpus)))
     most = len(pool) // each
     if not most:
-        raise HardwareError(f"each trial is to have {each} GPUs, but there are {len(pool)} for all of them")
+        raise HardwareError(f"each trial is to have {counted(each, 'GPU')}, but there are {len(pool)} for all of them")
     if at_once is not None and at_once > most:
         raise ConfigurationError(
-            f"at_once={at_once} trials with {each} GPU{'' if each == 1 else 's'} each need {at_once * each}, but there "
+            f"at_once={at_once} trials with {counted(each, 'GPU')} each need {at_once * each}, but there "
             f"are {len(pool)}: leave at_once out, or list GPUs twice for trials to share them, as in gpus=[0, 0]"
         )
     return [
