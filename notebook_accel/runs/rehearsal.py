@@ -348,7 +348,7 @@ def _bytes(value: int | None, phase: str = "") -> str:
     return "" if value is None else text.size(value) + (f" in {phase}" if phase else "")
 
 
-def _seconds(value: float | None) -> str:
+def _in_seconds(value: float | None) -> str:
     return "" if value is None else text.duration(value)
 
 
@@ -358,7 +358,7 @@ _COLUMNS: Mapping[str, Callable[[Rehearsed], str]] = {
     "host, at most": lambda row: _bytes(row.host_peak, row.host_phase),
     "step": lambda row: "" if row.step is None else f"{text.value(1e3 * row.step)} ms",
     "samples/s": lambda row: "" if row.samples_per_second is None else text.value(row.samples_per_second),
-    "epoch": lambda row: _seconds(row.epoch),
-    "run": lambda row: _seconds(row.run),
+    "epoch": lambda row: _in_seconds(row.epoch),
+    "run": lambda row: _in_seconds(row.run),
     "note": lambda row: text.shortened(row.note, 120),
 }
