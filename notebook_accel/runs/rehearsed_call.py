@@ -1,4 +1,4 @@
-"""What a rank of a rehearsal runs: the user's function, until an optimizer has made so many steps."""
+"""What a rank of a rehearsal runs: the user's function, until an optimizer has made the steps that are wanted."""
 
 from __future__ import annotations
 

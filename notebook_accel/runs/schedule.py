@@ -95,7 +95,7 @@ class Schedule:
         """Trials that the user wants to stop."""
         self._interrupts = StopRequests()
         self._sent: Counter[int] = Counter()
-        """By trial: how often its job was told to stop."""
+        """By trial: how often its job was requested to stop."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits for the end of all trials; returns whether they have ended."""

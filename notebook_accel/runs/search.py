@@ -17,7 +17,7 @@ _MOST = 10_000
 
 
 class Search(Protocol):
-    """Gives the parameters of one trial after the other, and hears what they have led to."""
+    """Gives the parameters of one trial after the other, and receives what they have led to."""
 
     @property
     def total(self) -> int:
@@ -139,7 +139,7 @@ def _from_study(space: Any, n: int | None, study: Any) -> Search:
 def _listed(trials: Any) -> list[Parameters]:
     if isinstance(trials, str) or not isinstance(trials, Sequence) or not trials:
         raise ConfigurationError(
-            f"{trials!r:.80} are no parameters: give a dict of lists, such as {{'lr': [1e-4, 1e-3]}}, or a list of "
+            f"{trials!r:.80} has no parameters: give a dict of lists, such as {{'lr': [1e-4, 1e-3]}}, or a list of "
             "dicts, one for each trial"
         )
     for each in trials:

@@ -66,8 +66,8 @@ def sweep(
         n: The number of trials, for a random search. Where all values are lists, these are different combinations. A
             value may be a function of a `random.Random`: `{"lr": lambda random: 10 ** random.uniform(-5, -1)}`.
         seed: That of the random search, which makes the same choices again.
-        study: A study of Optuna, which suggests the parameters of `n` trials, is told the last value of `metric`, and
-            whose pruner stops trials. The values are lists, or of `optuna.distributions`.
+        study: A study of Optuna, which suggests the parameters of `n` trials, and gets the last value of `metric` of
+            each. Its pruner stops trials. The values are lists, or of `optuna.distributions`.
         metric: What the trials are compared by: the name of a metric that they report. Defaults to `loss`, or what ends
             with it, otherwise to the first one. Needed for `halving` and `study`.
         goal: `min` or `max`: which values of the metric are good. By default, its name tells: those of a loss are to be

@@ -221,7 +221,7 @@ class Terminal:
 
 
 class Unseen(Terminal):
-    """Shows nothing of a launch. What there is to say becomes a part of its job, for whoever shows that later.
+    """Shows nothing of a launch. Notices become a part of its job, which may be shown later.
 
     Args:
         behind: The console that knows the notebook's names.
