@@ -3,7 +3,6 @@ from . import accelerator as accelerator, big_modeling as big_modeling, checkpoi
 from accelerate.big_modeling import cpu_offload as cpu_offload, disk_offload as disk_offload, dispatch_model as dispatch_model, infer_auto_device_map as infer_auto_device_map, load_checkpoint_and_dispatch as load_checkpoint_and_dispatch
 from notebook_accel.errors import CheckpointError as CheckpointError, ConfigurationError as ConfigurationError, DistributedOperationException as DistributedOperationException, HardwareError as HardwareError, JobCancelledError as JobCancelledError, JobEndedError as JobEndedError, JobLostError as JobLostError, LaunchError as LaunchError, NotebookAccelError as NotebookAccelError, PayloadError as PayloadError, PreemptedError as PreemptedError, RankError as RankError, RankTimeoutError as RankTimeoutError, UnsupportedNameError as UnsupportedNameError
 from notebook_accel.insight.comparison import compare as compare
-from notebook_accel.insight.scaling import scaling as scaling
 from notebook_accel.launch.driver.attach import attach as attach, jobs as jobs
 from notebook_accel.launch.driver.launcher import debug_launcher as debug_launcher, notebook_launcher as notebook_launcher
 from notebook_accel.launch.driver.map_on_ranks import map_on_ranks as map_on_ranks
@@ -11,6 +10,10 @@ from notebook_accel.launch.job.job import Job as Job
 from notebook_accel.launch.job.rules import when as when
 from notebook_accel.launch.rank.report import report as report
 from notebook_accel.notebook.views import set_view as set_view
+from notebook_accel.rehearsal_flag import rehearsing as rehearsing
+from notebook_accel.runs.rehearsal import largest as largest, rehearse as rehearse
+from notebook_accel.runs.scaling import scaling as scaling
+from notebook_accel.runs.sweep import sweep as sweep
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator
 from notebook_accel.train.accelerator.local_sgd import LocalSGD as LocalSGD
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, load_checkpoint_in_model as load_checkpoint_in_model

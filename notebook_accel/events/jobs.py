@@ -44,6 +44,8 @@ class JobStarted(Event):
     """The versions of Python, torch and this package."""
     checkpoint_dir: str = ""
     """The absolute path of the folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
+    part_of: str = ""
+    """The ID of the sweep that it is a trial of; empty if it is none."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ flamegraph.py      ─ where the ranks' Python code spends its time
 profiles.py        ─ training steps as torch's profiler sees them, of profile_traces.py and profile_summary.py
 collectives.py     ─ the last collectives of each rank
 comparison.py      ─ two jobs side by side
-scaling.py         ─ the throughput by the number of ranks
 metric_series.py   ─ every value of a metric, for an enlarged chart
 pictures.py        ─ the HTML that these and the views of a job are drawn with
 """

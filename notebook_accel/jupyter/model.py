@@ -54,6 +54,8 @@ class JobRow(TypedDict):
     """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
     resumable: bool
     """Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it."""
+    part: bool
+    """Whether it is one of the trials of a sweep, whose board tells how they end."""
 
 
 class JobListing(TypedDict):

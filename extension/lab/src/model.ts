@@ -58,6 +58,8 @@ export interface JobRow {
   checkpoints: string;
   /** Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it. */
   resumable: boolean;
+  /** Whether it is one of the trials of a sweep, whose board tells how they end. */
+  part: boolean;
 }
 
 /** The user's last jobs. */

@@ -36,6 +36,7 @@ const ROW: JobRow = {
   code: 'attach("0a1b2c")',
   checkpoints: "",
   resumable: false,
+  part: false,
 };
 const STATUS = { pause: 3000, brief: true };
 const SIDEBAR = { pause: 1000, brief: false };
@@ -170,6 +171,19 @@ test("a job shows its state, and what comes from a rank stays text", () => {
   expect(made.element.querySelector("[role=progressbar]")?.getAttribute("aria-valuenow")).toBe("57");
   expect(made.element.querySelector("path")?.getAttribute("d")).toBe("M2 2L118 22M60 12L60 12");
   expect(made.element.querySelector(".na-lab-metric")?.textContent).toBe("loss 0.5");
+});
+
+test("the end of a trial of a sweep is not told: its board tells it", async () => {
+  const jobs = new Jobs();
+  const ended: string[] = [];
+  jobs.ended.connect((_, row) => ended.push(row.id));
+  listJobs.mockResolvedValue({ jobs: [{ ...ROW, part: true }], problem: "" });
+  jobs.watch("sidebar", SIDEBAR);
+  await pass(2000);
+  listJobs.mockResolvedValue({ jobs: [{ ...DONE, part: true }], problem: "" });
+  await pass(5000);
+  expect(jobs.running).toBeUndefined();
+  expect(ended).toEqual([]);
 });
 
 test("a training that ended unfinished can be resumed", () => {

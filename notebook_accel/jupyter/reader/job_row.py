@@ -45,6 +45,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "code": _CODE.format(id=job.id),
         "checkpoints": job.launched.checkpoint_dir,
         "resumable": job.resumable,
+        "part": bool(job.launched.part_of),
     }
 
 
@@ -66,6 +67,7 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "code": "",
         "checkpoints": "",
         "resumable": False,
+        "part": False,
     }
 
 

@@ -7,21 +7,19 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
 from notebook_accel.launch.job import rules
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.records import VARIABLE, Record, folder
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
-from notebook_accel.launch.show.console import NoView, Terminal, View
+from notebook_accel.launch.show.console import Terminal, Unseen
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
@@ -45,22 +43,12 @@ class JobOrder:
     """As `rules.pack` returns them."""
 
 
-class JournalConsole(Terminal):
-    """Shows nothing; writes notices to the journal, for processes that follow the job."""
+class JournalConsole(Unseen):
+    """Shows nothing; the journal has what there is to see, for processes that follow the job."""
 
     def __init__(self, order: JobOrder) -> None:
+        super().__init__(Terminal())
         self._order = order
-        self.job: Job | None = None
-
-    def choose_view(self) -> Callable[[Job], View]:
-        return NoView
-
-    def write(self, stream: str, text: str) -> None:
-        pass  # the journal has each line
-
-    def notice(self, text: str) -> None:
-        if self.job is not None:
-            self.job.apply(None, Notice(text))
 
     def origin(self) -> str:
         return self._order.origin
@@ -83,8 +71,7 @@ def main(fd: int) -> None:
         return  # the kernel has ended
     first, *parts = message.blobs
     order: JobOrder = pickle.loads(first)
-    journal_console = JournalConsole(order)
-    console.use(journal_console)
+    console.use(JournalConsole(order))
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
@@ -94,12 +81,11 @@ def main(fd: int) -> None:
         order.environ,
         payload,
         order.name,
-        NoView,
+        console.current.choose_view(),
         detached=True,
         saved=order.saved,
         rules=rules.unpack(order.rules),
     )
-    journal_console.job = launch.job
     try:
         record = launch.journal.open()
     except OSError as error:

@@ -88,6 +88,7 @@ class Launch:
             call=planned.call,
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
+            part_of=planned.part_of,
         )
         self.job.begin_with(rules)
         self.journal = Journal(self.job, detached=detached, saved=saved)

@@ -165,22 +165,58 @@ def notebook_launcher(
                 "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
                 "its own: give an address, such as 'ntfy:my-topic'"
             )
-        prepared = replace(prepare(settings, in_process=in_process), rules=check_rules(rules))
-        if detach and not prepared.engine.isolated:
+        checked = check_rules(rules)
+    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+    return launch(settings, call, mode, in_process=in_process, rules=checked)
+
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+"""A function with its arguments."""
+
+
+def launch(
+    settings: LaunchConfig,
+    call: Call,
+    mode: str,
+    *,
+    in_process: bool = False,
+    part_of: str = "",
+    rules: Sequence[NewRule] = (),
+) -> Any:
+    """Launches a call.
+
+    Args:
+        settings: The settings of the launch.
+        call: The call, as `check_call` returns it.
+        mode: A constant of `saved_launch.py`.
+        in_process: Whether its only rank runs in this process.
+        part_of: The ID of a sweep that it is a trial of.
+        rules: What to do by itself when a metric meets a condition.
+
+    Returns:
+        As `notebook_launcher`.
+
+    Raises:
+        NotebookAccelError: As `notebook_launcher`.
+    """
+    function = call[0]
+    with _naming_an_interrupt():
+        prepared = replace(prepare(settings, in_process=in_process), rules=rules)
+        if mode == DETACHED and not prepared.engine.isolated:
             raise ConfigurationError(
                 f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
                 "and ends with it"
             )
+        prepared = replace(prepared, planned=replace(prepared.planned, part_of=part_of))
         prepared, packed = prepared.packing(*call)
-        mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
 
             arguments = partial(payload.pack_arguments, *call[1:])
-            saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
+            saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
             saved = replace(saved, rules=pack_rules(prepared.rules))
-    return prepared.start(packed, _name(function), mode, saved)
+    return prepared.start(packed, name_of(function), mode, saved)
 
 
 @contextlib.contextmanager
@@ -214,7 +250,7 @@ class Prepared:
         Raises:
             PayloadError: As `payload.pack`.
         """
-        found, name, isolated = self, _name(function), self.engine.isolated
+        found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated and self.planned.world_size == 1:
             found = found.noting(assigned_globals.notice(function))
         found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
@@ -249,8 +285,8 @@ class Prepared:
 
             with packed:
                 return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
-        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules)
-        return run(launch, mode)
+        launched = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules)
+        return run(launched, mode)
 
 
 def run(launch: Launch, mode: str) -> Any:
@@ -306,6 +342,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
     return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, as jobs have it."""
     inner = getattr(function, "func", function)  # a partial's
     return str(getattr(inner, "__name__", type(inner).__name__))

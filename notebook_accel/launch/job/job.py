@@ -45,6 +45,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         call: str = "",
         versions: str = "",
         checkpoint_dir: str = "",
+        part_of: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -64,6 +65,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
                 call=call,
                 versions=versions,
                 checkpoint_dir=checkpoint_dir,
+                part_of=part_of,
             )
         )
         self.blocking = False

@@ -76,7 +76,7 @@ class PlainLoop:
     refusals: Mapping[str, str] = {CHECKPOINT: _NO_FOLDER}
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._epoch = 0
         self._is_last = False
         """Whether the loop ends after this epoch."""
@@ -84,7 +84,7 @@ class PlainLoop:
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, up to the last one, or the one after which the user ends the loop."""
         with _controlled(self):
-            for epoch in range(self._epoch, self._count):
+            for epoch in range(self._epoch, self.count):
                 self._epoch = epoch
                 yield epoch
                 self._end_epoch(epoch)
@@ -102,7 +102,7 @@ class PlainLoop:
     def end_after_epoch(self) -> str:
         """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
         self._is_last = True
-        return f"epoch {self._epoch + 1} of {self._count}"
+        return f"epoch {self._epoch + 1} of {self.count}"
 
     def must_run(self) -> bool:
         return False
@@ -201,7 +201,7 @@ class EpochLoop(PlainLoop):
         place, step = resuming.load(found, contents, self._run.checkpoints, self._state)
         self._run.set_step(step)
         self._epoch, self._step = self._saved = place.epoch, place.step
-        report(resuming.describe(found, place, self._count, self._settings, self._state))
+        report(resuming.describe(found, place, self.count, self._settings, self._state))
 
     # Points
 

@@ -20,6 +20,7 @@ import torch
 
 from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 SAFE_MODEL_NAME = "model"
@@ -54,6 +55,8 @@ def save_model(
     Raises:
         ConfigurationError: The folder is a file, the size is not valid, or a value cannot be written in this format.
     """
+    if rehearsing():
+        return
     folder = Path(save_directory)
     if folder.is_file():
         raise ConfigurationError(

@@ -12,6 +12,7 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.options.enums import LoggerType
 from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_process, scalars
 
@@ -97,7 +98,7 @@ class TrackerGroup:
         logging_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._logging_dir = logging_dir
-        self._chosen = filter_trackers(log_with, logging_dir)
+        self._chosen = [] if rehearsing() else filter_trackers(log_with, logging_dir)
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
         """The trackers that have been started."""
