@@ -110,7 +110,7 @@ def _resume(job: Job) -> str:
 
 def _total(job: Job, found: Overview) -> str:
     """The job's progress bar. It has its place from the start, so that nothing moves when there is one."""
-    return "" if job.status.ended else progress_bar(found.median if found.fractions else None)
+    return "" if job.status.ended else progress_bar(found.done)
 
 
 def _stall(job: Job) -> str:

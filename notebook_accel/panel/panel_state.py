@@ -215,7 +215,7 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "paused": job.is_paused and live,
         "elapsed": f"{words.seconds} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
-        "done": _thousandths(found.median if found.fractions else None),
+        "done": _thousandths(found.done),
         "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
         "summary": _joined(words.median, words.slowest),
         "about": _about(job),
@@ -312,7 +312,7 @@ def _about(job: Job) -> dict[str, str]:
 
 def _in_short(job: Job, found: Overview, words: Headline) -> str:
     """`57% · loss 0.21`, for the title of the browser's tab."""
-    parts = [percent(found.median)] if found.fractions else []
+    parts = [] if found.done is None else [percent(found.done)]
     name = progress.main_metric(progress.metric_names(job))
     values = [state.metrics[name] for state in job.ranks if name is not None and name in state.metrics]
     if values:

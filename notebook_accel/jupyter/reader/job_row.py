@@ -35,7 +35,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "title": shortened(job.title, _TEXT_LIMIT),
         "status": job.status.value,
         "live": not job.status.ended,
-        "done": math.floor(1000 * found.median + 1e-6) if found.fractions else -1,
+        "done": -1 if found.done is None else math.floor(1000 * found.done + 1e-6),
         "summary": _summary(job, found),
         "details": " · ".join(part for part in (date(job.started), job.hardware) if part),
         "note": shortened(_note(job), _TEXT_LIMIT),

@@ -44,7 +44,7 @@ def headline(job: JobState, found: Overview | None = None) -> Headline:
     """The words for a job as it is now; `found` is its progress, if that is at hand."""
     found = found or progress.overview(job)
     live = not job.status.ended
-    done = percent(found.median) if live and found.fractions else ""
+    done = "" if found.done is None or not live else percent(found.done)
     has_several = bool(done) and len(job.ranks) > 1
     return Headline(
         ranks=counted(len(job.ranks)),
@@ -76,7 +76,7 @@ class RankLine:
 def rank_line(state: RankState, *, waits: bool) -> RankLine:
     """The words for a rank as it is now; `waits` is that of the job's overview."""
     shown = progress.progress(state)
-    has_estimate = not (waits or state.phase.ended or state.phase is Phase.PAUSED)
+    has_estimate = shown.is_whole and not (waits or state.phase.ended or state.phase is Phase.PAUSED)
     return RankLine(
         done=progress.fraction(state, shown),
         text=progress.activity(state, shown),

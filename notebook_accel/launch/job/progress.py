@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,15 +37,38 @@ class Progress:
     """The bars to show, outermost first."""
 
     @cached_property
+    def _counted(self) -> Sequence[Bar]:
+        """The bars that count how much is done: without those that only count the same epochs once more."""
+        at = next((at for at, bar in enumerate(self.bars) if bar.counts == "epochs"), 0)
+        is_same = all(bar.total in (None, self.bars[at].total) for bar in self.bars[:at])
+        return self.bars[at:] if is_same else self.bars
+
+    @cached_property
     def fraction(self) -> float | None:
-        """The fraction of the outermost bar, including the part of its current step that inner bars show."""
+        """The fraction of the outermost bar, including the part of its current unit that inner bars show."""
         part: float | None = None
-        for bar in reversed(self.bars):
+        for bar in reversed(self._counted):
             if bar.total:
-                part = max(0.0, min(1.0, (bar.n + (part or 0.0)) / bar.total))
-            elif not bar.depth:
-                part = None
-        return part
+                part = max(0.0, min(1.0, (bar.n + min(1.0, bar.part + (part or 0.0))) / bar.total))
+            elif bar is self._counted[0]:
+                return None
+            part = None if part is None else part * bar.weight
+        return None if part is None else part / (self._counted[0].weight or 1.0)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the outermost bar counts all that the rank does, as far as that is known.
+
+        A loader's bar counts one pass, of which there may be more. So does a bar of the user, once another one counts
+        as much after it.
+        """
+        outer = self._counted[0] if self._counted else None
+        return outer is not None and outer.counts != "batches" and not outer.passes
+
+    @property
+    def position(self) -> float | None:
+        """How far the rank is, to compare it with others: the passes that are done, and the fraction of this one."""
+        return None if self.fraction is None else self._counted[0].passes + self.fraction
 
     @cached_property
     def remaining(self) -> float | None:
@@ -53,14 +77,15 @@ class Progress:
         return estimate if estimate and estimate < _LONGEST else None
 
     def _estimate(self) -> float | None:
-        if not self.bars or self.bars[0].closed:
+        if not self._counted or self._counted[0].closed:
             return None
-        outer, part = self.bars[0], self.fraction
-        if len(self.bars) == 1 and outer.total and outer.rate:
+        outer, part = self._counted[0], self.fraction
+        if len(self._counted) == 1 and outer.total and outer.rate and not outer.part:
             return max(0.0, (outer.total - outer.n) / outer.rate)
         # An inner bar may have moved long after the last report of the outer one.
-        elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
-        return elapsed * (1 - part) / part if part else None
+        elapsed = outer.elapsed + max(bar.at for bar in self._counted) - outer.at
+        made = (part or 0.0) - (outer.initial / outer.total if outer.total else 0.0)
+        return elapsed * (1 - (part or 0.0)) / made if made > 0 else None
 
     @property
     def text(self) -> str:
@@ -79,7 +104,7 @@ def progress(state: RankState) -> Progress:
     bars = list(state.bars.values())
     open_bars = [bar for bar in bars if not bar.closed]
     if not open_bars:
-        outer = [bar for bar in bars if not bar.depth] or bars
+        outer = [bar for bar in bars if bar.counts == "epochs"] or [bar for bar in bars if not bar.depth] or bars
         return Progress(outer[-1:])
     by_depth = {bar.depth: bar for bar in open_bars}
     return Progress([by_depth[depth] for depth in sorted(by_depth)])
@@ -98,14 +123,16 @@ def activity(state: RankState, found: Progress) -> str:
 
 
 def amount(bar: Bar) -> str:
-    """`57/100`, or only `57` without a total."""
-    words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
+    """`57/100`, or only `57` without a total; of epochs, the current one."""
+    n = min(bar.n + 1, bar.total or 0) if bar.counts == "epochs" and not bar.closed else bar.n
+    words = f"{count(n)}/{count(bar.total)}" if bar.total else count(n)
     # The rate shows the unit too.
     return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
 
 
 def _bar_text(bar: Bar) -> str:
-    return f"{bar.description} {amount(bar)}".strip()
+    passes = f"pass {bar.passes + 1} › " if bar.passes else ""
+    return f"{passes}{bar.description} {amount(bar)}".strip()
 
 
 @dataclass(frozen=True)
@@ -113,7 +140,11 @@ class Overview:
     """The progress of a job."""
 
     fractions: dict[int, float]
-    """By rank, where known."""
+    """By rank, where known; of a rank that makes an unknown number of passes, that of the current one."""
+    positions: dict[int, float]
+    """The same, with the passes before: what ranks are compared by."""
+    is_whole: bool
+    """Whether the fractions are those of all that the ranks do."""
     remaining: float | None
     """Seconds until the last rank is done."""
     blocking: frozenset[int] = frozenset()
@@ -122,14 +153,19 @@ class Overview:
     """Whether the job is stalled or paused, so that no estimate holds."""
 
     @cached_property
-    def median(self) -> float:
-        ordered = sorted(self.fractions.values())
+    def done(self) -> float | None:
+        """The fraction of the job that is done: that of the median rank; `None` if it is unknown."""
+        return self._median if self.fractions and self.is_whole else None
+
+    @cached_property
+    def _median(self) -> float:
+        ordered = sorted(self.positions.values())
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
     @cached_property
     def slowest(self) -> int:
-        return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
+        return min(self.positions, key=lambda rank: (self.positions[rank], rank))
 
     def mark(self, state: RankState) -> str:
         """Why a rank stands out, in a word or three; empty if it does not."""
@@ -139,21 +175,26 @@ class Overview:
 
     def is_behind(self, rank: int) -> bool:
         """Whether a rank is far behind the others."""
-        return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
+        return len(self.positions) > 1 and self.positions.get(rank, math.inf) < _BEHIND * self._median
 
 
 def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
     """Merges the progress of all ranks."""
-    fractions, times = {}, []
+    fractions, positions, times, is_whole = {}, {}, [], True
     waits = job.stalled is not None or job.is_paused
     for state in job.ranks:
         found = progress_of(state)
         done = fraction(state, found)
         if done is not None:
             fractions[state.rank] = done
-        if found.remaining is not None and not state.phase.ended and not waits:
+            positions[state.rank] = done if found.position is None else found.position
+        if state.phase.ended or not found.bars:
+            continue
+        is_whole = is_whole and found.is_whole
+        if found.remaining is not None and not waits:
             times.append(found.remaining)
-    return Overview(fractions, max(times) if times else None, _blocking(job), waits)
+    remaining = max(times) if times and is_whole else None
+    return Overview(fractions, positions, is_whole, remaining, _blocking(job), waits)
 
 
 def _blocking(job: JobState) -> frozenset[int]:
