@@ -1,7 +1,7 @@
 """Which bars of a rank are inside which, and how much of the outer one each stands for.
 
-Bars of the user come from tqdm and the like, which know of each other only. Those of loaders and of `Accelerator.epochs`
-take their places among them by the order in which they began.
+Bars of the user come from tqdm and the like, which know of each other only. Those of loaders and of
+`Accelerator.epochs` take their places among them by the order in which they began.
 
 Several bars may follow each other inside one unit of an outer bar, such as those of training and of validation in an
 epoch. As their lengths say nothing of how long they take, each has the share of the time that the bar at its place took
