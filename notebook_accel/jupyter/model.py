@@ -33,6 +33,8 @@ class JobRow(TypedDict):
     id: str
     title: str
     status: StatusName
+    state: str
+    """The same in a word for the user, such as `stalled` or `paused` while it runs."""
     live: bool
     """Whether it may still run."""
     done: Done

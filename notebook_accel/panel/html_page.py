@@ -82,7 +82,7 @@ def _head(job: Job, found: Overview, dated: bool) -> str:
     if dated:
         parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"
     seconds = "" if job.status is Status.STARTING else words.seconds
-    parts += [words.attempt, seconds, words.median, words.slowest, words.left]
+    parts += [words.attempt, seconds, words.done, words.place, words.slowest, words.left]
     return div(" · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
 
 

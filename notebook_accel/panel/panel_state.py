@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel import events
+from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress, resources
 from notebook_accel.launch.job.headline import Headline, headline, rank_line
 from notebook_accel.launch.job.job import Job
@@ -212,15 +213,18 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "name": job.title,
         "devices": _joined(f"on {words.ranks}", job.hardware, words.attempt),
         "status": job.status.value,
-        "paused": job.is_paused and live,
+        "state": words.status,
+        "place": words.place,
         "elapsed": f"{words.seconds} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.done),
-        "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
-        "summary": _joined(words.median, words.slowest),
+        "choices": "\n".join([*describe.choices(job), *([note] if note else [])]),
+        "changes": describe.changes(job),
+        "summary": words.slowest,
         "about": _about(job),
         "tab": _in_short(job, found, words),
         "note": _note(job),
+        "advice": _advice(job),
         "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),
         "blocking": job.blocking,
@@ -252,11 +256,16 @@ def _note(job: Job) -> str:
     if job.stopping == 1 and left and not job.status.ended:
         return f"Waiting up to {GRACE:g} s for {named(left)} to end by themselves; click again to kill now."
     explained = location.explain(job) or " ".join(resources.warnings(job)[:1] if _is_grid(job) else ())
-    if not explained and (job.status.ended or not _is_grid(job)):
-        explained = " ".join(f"{sentence}." for sentence in job.advice[:1])
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Expand a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]
+
+
+def _advice(job: Job) -> str:
+    """What would make it faster, unless something else matters more."""
+    if location.explain(job) or any(state.phase is Phase.FAILED for state in job.ranks):
+        return ""
+    return " ".join(f"{sentence}." for sentence in job.advice[:1])
 
 
 def _memory(state: RankState) -> str:
@@ -318,8 +327,8 @@ def _in_short(job: Job, found: Overview, words: Headline) -> str:
     if values:
         mean = sum(values) / len(values)
         parts.append(f"{shortened(str(name), _NAME_LIMIT)} {value(mean) if math.isfinite(mean) else mean}")
-    if job.is_paused:
-        parts.insert(0, "paused")
+    if words.status != "running" and not job.status.ended:
+        parts.insert(0, words.status)
     return _joined(*parts) or words.status
 
 

@@ -37,6 +37,8 @@ export interface JobRow {
   id: string;
   title: string;
   status: Status;
+  /** The same in a word for the user, such as `stalled` or `paused` while it runs. */
+  state: string;
   /** Whether it may still run. */
   live: boolean;
   done: Done;

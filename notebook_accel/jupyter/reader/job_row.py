@@ -34,6 +34,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
         "status": job.status.value,
+        "state": progress.status(job),
         "live": not job.status.ended,
         "done": -1 if found.done is None else math.floor(1000 * found.done + 1e-6),
         "summary": _summary(job, found),
@@ -55,6 +56,7 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "id": record.id,
         "title": record.id,
         "status": (Status.RUNNING if live else Status.LOST).value,
+        "state": "running" if live else "ended",
         "live": live,
         "done": -1,
         "summary": "",
@@ -93,7 +95,7 @@ def _summary(job: Job, found: progress.Overview) -> str:
     words = headline(job, found)
     if job.status.ended:
         return f"{words.ranks} · {words.seconds}"
-    waits = "stalled" if job.stalled is not None else words.status if job.is_paused else ""
+    waits = "" if words.status in ("starting", "running") else words.status
     parts = (words.ranks, waits, words.done, words.left or f"{words.seconds} elapsed")
     return " · ".join(part for part in parts if part)
 

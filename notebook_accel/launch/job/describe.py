@@ -45,12 +45,28 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
 
 def notices(job: JobState) -> list[str]:
     """The user's notes, choices that were made for the user, restarts, what the user changed, and how to continue."""
+    return [*_given(job), *changes(job), *_resume(job)]
+
+
+def choices(job: JobState) -> list[str]:
+    """The same without restarts, and without what the user changed."""
+    return [*_given(job), *_resume(job)]
+
+
+def _given(job: JobState) -> list[str]:
+    return [*job.launched.notes.splitlines(), *job.notice.splitlines()]
+
+
+def _resume(job: JobState) -> list[str]:
+    return [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
+
+
+def changes(job: JobState) -> list[str]:
+    """Restarts, and what the user changed."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
-    given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
-    resume = [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]
+    return [*earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job)]
 
 
 def _restart(job: JobState, restart: Restart) -> str:

@@ -90,13 +90,16 @@ class Progress:
     @property
     def text(self) -> str:
         """`epoch 1/3 › batch 57/100 12.1 it/s`."""
-        words = " › ".join(_bar_text(bar) for bar in self.bars)
-        inner = self.bars[-1] if self.bars else None
-        if inner is None:
+        if not self.bars:
             return ""
-        if inner.rate:
-            words += f" {rate(inner.rate, inner.unit)}"
-        return f"{words} {inner.postfix}".rstrip()
+        inner = self.bars[-1]
+        parts = (self.place, rate(inner.rate, inner.unit) if inner.rate else "", inner.postfix)
+        return " ".join(part for part in parts if part)
+
+    @property
+    def place(self) -> str:
+        """`epoch 1/3 › batch 57/100`."""
+        return " › ".join(_bar_text(bar) for bar in self.bars)
 
 
 def progress(state: RankState) -> Progress:
@@ -290,8 +293,14 @@ def running(job: JobState) -> Sequence[int]:
 
 
 def status(job: JobState) -> str:
-    """The status of a job in a word."""
-    return "paused" if job.is_paused and not job.status.ended else job.status.value
+    """The status of a job in a word, and while it runs, what is wrong or special."""
+    if job.status.ended:
+        return job.status.value
+    if any(state.phase is Phase.FAILED for state in job.ranks):
+        return "failing"
+    if job.stopping:
+        return "stopping"
+    return "stalled" if job.stalled is not None else "paused" if job.is_paused else job.status.value
 
 
 def is_brief(job: JobState) -> bool:
