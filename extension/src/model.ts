@@ -136,6 +136,8 @@ export interface Rank {
   /** Why it stands out among the ranks, such as `behind`; empty if it does not. */
   mark: string;
   error: string;
+  /** Whether it failed only because another rank had. */
+  is_consequence: boolean;
   /** The memory that it uses, on the host and on its device. */
   memory: string;
   /** How busy it is, and its memory, in a few words. */

@@ -51,7 +51,7 @@ export function row(
       <span class="na-values" title=${valueLines || nothing}>${cells}</span>
       <span class="na-memory" title=${usage.filter(Boolean).join("\n") || nothing}>${rank.usage}</span>
     </div>
-    <div class="na-error" ?hidden=${!rank.error}>${rank.error}</div>
+    <div class="na-error" data-consequence=${rank.is_consequence ? "" : nothing} ?hidden=${!rank.error}>${rank.error}</div>
     <div class="na-warning" ?hidden=${!rank.warning}>${rank.warning}</div>
     ${details?.draw(rank, names)}
   </div>`;

@@ -50,6 +50,7 @@ export function aRank(): Rank {
     time_left: "30 s",
     mark: "",
     error: "",
+    is_consequence: false,
     memory: "512 MB, GPU 2.0 GB",
     usage: "GPU 87%, 2.0 GB",
     usage_facts: { CPU: "98% of a core", temperature: "66 °C" },

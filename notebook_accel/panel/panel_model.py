@@ -126,6 +126,8 @@ class Rank(TypedDict):
     mark: str
     """Why it stands out among the ranks, such as `behind`; empty if it does not."""
     error: str
+    is_consequence: bool
+    """Whether it failed only because another rank had."""
     memory: str
     """The memory that it uses, on the host and on its device."""
     usage: str

@@ -174,6 +174,7 @@ class StateMaker:
             "time_left": line.left,
             "mark": "",
             "error": shortened(line.error, _TEXT_LIMIT),
+            "is_consequence": state.failed is not None and state.failed.from_peer,
             "memory": describe.memory(state),
             "usage": resources.brief(state) or _memory(state),
             "usage_facts": resources.facts(state),
@@ -265,7 +266,7 @@ def _advice(job: Job) -> str:
     """What would make it faster, unless something else matters more."""
     if location.explain(job) or any(state.phase is Phase.FAILED for state in job.ranks):
         return ""
-    return " ".join(f"{sentence}." for sentence in job.advice[:1])
+    return "".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in job.advice[:1])
 
 
 def _memory(state: RankState) -> str:

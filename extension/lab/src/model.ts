@@ -41,6 +41,8 @@ export interface JobRow {
   state: string;
   /** Whether it may still run. */
   live: boolean;
+  /** How long it has run. */
+  seconds: number;
   done: Done;
   /** How it is getting on, in a line: `4 ranks · 57% · 2:10 left`. */
   summary: string;

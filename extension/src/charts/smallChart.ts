@@ -6,7 +6,7 @@ import type { Palette } from "./palette";
 import { Plot } from "./plot";
 import { ofMetric } from "./table";
 
-const HEIGHT = 118;
+const HEIGHT = 104;
 
 /** A chart among others: a line for the mean over the ranks, and a band from the minimum to the maximum. */
 export class SmallChart {

@@ -13,6 +13,7 @@ from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.plain_text import plain
 
 if TYPE_CHECKING:
@@ -254,7 +255,10 @@ def why_failed(state: RankState) -> str:
     if state.failed is not None and state.failed.from_peer:
         return LOST_CONNECTION
     if state.failed is not None and state.failed.chain:
-        return next(iter(plain(state.failed.chain[-1].headline).splitlines()), state.failed.chain[-1].type_name)
+        raised = state.failed.chain[-1]
+        at = stack_frames.innermost_user_frame(raised.frames)
+        words = next(iter(plain(raised.headline).splitlines()), raised.type_name)
+        return f"{words} at {stack_frames.where(at)}" if at else words
     if state.exited is None:
         return ""
     if state.exited.lost:

@@ -59,7 +59,8 @@ class _Unit:
         start, end = self._share(found.index)
         found.bar = replace(bar, weight=end - start)
         if bar.closed:
-            self.part = max(self.part, end)
+            done = max(0.0, min(1.0, bar.n / bar.total)) if bar.total else 1.0  # it may have been left early
+            self.part = max(self.part, start + done * (end - start))
         return found.bar
 
     def _share(self, index: int) -> tuple[float, float]:
