@@ -59,7 +59,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     rate.fill("-1")
     rate.press("Enter")
     expect(controls).to_contain_text("lr=-1 is below its minimum, 0")
-    cell.panel.get_by_text("About this run").click()
+    cell.panel.get_by_role("tab", name="About").click()
     facts = cell.panel.locator(".na-about-facts")
     for fact in ("train(4)", "torch ", "7"):
         expect(facts).to_contain_text(fact)
