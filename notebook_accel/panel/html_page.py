@@ -172,10 +172,9 @@ def _spark(drawing: Drawing) -> str:
 
 def _chart(drawing: Drawing) -> str:
     found = metric_text(drawing)
-    facts = "\n".join([found.now, *([found.range] if found.range else []), *found.facts])
     drawn = div(name(drawing.name), "overflow-wrap:anywhere", title=drawing.name)
     brief = element("span", text(found.brief), "font-size:85%")
-    drawn += div(f"{element('b', text(found.now), 'font-size:150%')}&ensp;{brief}", title=facts)
+    drawn += div(f"{element('b', text(found.now), 'font-size:150%')}&ensp;{brief}", title=found.line)
     drawn += static_chart.draw(drawing, f"{drawing.name}: {found.line}")
     return div(drawn, _CHART_STYLE)
 
