@@ -49,7 +49,7 @@ export class Ranks {
 
   #list(label: string, order: string[], { head, ranks }: State): TemplateResult {
     type Item = [string, TemplateResult];
-    const names = reported(head.metric_names, ranks);
+    const names = reported(head.metric_names, order, ranks);
     const rows = [...new Set(order)].flatMap((number): [Item, string][] => {
       const rank = ranks[number];
       if (rank === undefined) return [];
@@ -86,7 +86,7 @@ export class Ranks {
   }
 }
 
-/** The metrics that any rank has, in their order. */
-function reported(names: string[], ranks: State["ranks"]): string[] {
-  return names.filter((name) => Object.values(ranks).some((rank) => name in rank.values));
+/** The metrics that any of these ranks has, in their order. */
+function reported(names: string[], order: string[], ranks: State["ranks"]): string[] {
+  return names.filter((name) => order.some((number) => ranks[number] && name in ranks[number].values));
 }
