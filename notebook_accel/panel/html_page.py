@@ -67,7 +67,7 @@ def draw(job: Job, *, fallback: bool = False) -> str:
         parts += [_total(job, found), _stall(job), _warnings(job)]
         parts += [metrics, ranks] if job.status.ended else [ranks, metrics]
         parts += [_stacks(job)]
-    return div("".join(parts), "max-width:64em;line-height:1.4")
+    return div("".join(parts), "max-width:80em;line-height:1.4")
 
 
 def _head(job: Job, found: Overview, dated: bool) -> str:
@@ -212,7 +212,9 @@ def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) ->
             rows.append([cell(state, found) for _, _, cell in columns])
             reason = progress.why_failed(state)
             if reason:
-                rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
+                is_cause = state.failed is None or not state.failed.from_peer
+                word = badge("error", RED) if is_cause else badge("consequence", DEEP_GREY)
+                rows.append([f"{word} {element('span', text(reason), 'font-family:monospace')}"])
     head = [(title, width) for title, width, _ in columns]
     if "auto" not in dict(head).values():  # one column must take the remaining width
         head[-1] = (head[-1][0], "auto")
