@@ -130,8 +130,8 @@ def test_the_ranks_that_others_wait_for_are_marked() -> None:
         return [rank["mark"] for rank in maker.whole()["ranks"].values()]
 
     waiting, running, done = Phase.WAITING, Phase.RUNNING, Phase.DONE
-    assert marks(waiting, running, waiting, waiting) == ["", "others wait", "", ""]
-    assert marks(waiting, done, waiting, done) == ["", "others wait", "", "others wait"]
+    assert marks(waiting, running, waiting, waiting) == ["", "blocking others", "", ""]
+    assert marks(waiting, done, waiting, done) == ["", "blocking others", "", "blocking others"]
     assert marks(waiting, waiting, waiting, waiting) == [""] * 4  # which of them is to blame is not known
     assert marks(running, running, running, running) == [""] * 4
     job.apply(None, Stalled([]))

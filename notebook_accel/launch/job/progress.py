@@ -40,21 +40,26 @@ class Progress:
     @cached_property
     def _counted(self) -> Sequence[Bar]:
         """The bars that count how much is done: without those that only count the same epochs once more."""
-        at = next((at for at, bar in enumerate(self.bars) if bar.counts == "epochs"), 0)
-        is_same = all(bar.total in (None, self.bars[at].total) for bar in self.bars[:at])
-        return self.bars[at:] if is_same else self.bars
+        for at, bar in enumerate(self.bars):
+            if bar.counts == "epochs":
+                is_same = all(outer.total in (None, bar.total) for outer in self.bars[:at])
+                return self.bars[at:] if is_same else self.bars
+        return self.bars
 
     @cached_property
     def fraction(self) -> float | None:
         """The fraction of the outermost bar, including the part of its current unit that inner bars show."""
         part: float | None = None
+        weight = 1.0
         for bar in reversed(self._counted):
             if bar.total:
-                part = max(0.0, min(1.0, (bar.n + min(1.0, bar.part + (part or 0.0))) / bar.total))
+                unit = bar.part + weight * part if part else bar.part
+                part = (bar.n + (unit if unit < 1.0 else 1.0)) / bar.total
+                part = 0.0 if part < 0.0 else 1.0 if part > 1.0 else part
             elif bar is self._counted[0]:
                 return None
-            part = None if part is None else part * bar.weight
-        return None if part is None else part / (self._counted[0].weight or 1.0)
+            weight = bar.weight
+        return part
 
     @property
     def is_whole(self) -> bool:
@@ -63,13 +68,12 @@ class Progress:
         A loader's bar counts one pass, of which there may be more. So does a bar of the user, once another one counts
         as much after it.
         """
-        outer = self._counted[0] if self._counted else None
-        return outer is not None and outer.counts != "batches" and not outer.passes
+        return bool(self.bars) and self._counted[0].counts != "batches" and not self._counted[0].passes
 
     @property
-    def position(self) -> float | None:
-        """How far the rank is, to compare it with others: the passes that are done, and the fraction of this one."""
-        return None if self.fraction is None else self._counted[0].passes + self.fraction
+    def passes(self) -> int:
+        """How many passes are done."""
+        return self._counted[0].passes if self.bars else 0
 
     @cached_property
     def remaining(self) -> float | None:
@@ -174,7 +178,7 @@ class Overview:
     def mark(self, state: RankState) -> str:
         """Why a rank stands out, in a word or three; empty if it does not."""
         if state.rank in self.blocking:
-            return "others wait"
+            return "blocking others"
         return "behind" if self.is_behind(state.rank) and not state.phase.ended else ""
 
     def is_behind(self, rank: int) -> bool:
@@ -191,11 +195,11 @@ def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progr
         done = fraction(state, found)
         if done is not None:
             fractions[state.rank] = done
-            positions[state.rank] = done if found.position is None else found.position
-        if state.phase.ended or not found.bars:
+            positions[state.rank] = done + found.passes
+        if not found.bars or state.phase.ended:
             continue
         is_whole = is_whole and found.is_whole
-        if found.remaining is not None and not waits:
+        if not waits and found.remaining is not None:
             times.append(found.remaining)
     remaining = max(times) if times and is_whole else None
     return Overview(fractions, positions, is_whole, remaining, _blocking(job), waits)

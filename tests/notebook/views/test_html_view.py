@@ -431,7 +431,7 @@ def test_a_rank_without_bars_has_no_track_and_one_that_is_done_a_full_one() -> N
 def test_the_rank_that_others_wait_for_is_marked() -> None:
     job = a_job(2)
     job.apply(None, Stalled([Location(0, Phase.WAITING, "all_reduce"), Location(1, Phase.RUNNING)], since=job.started))
-    assert html_page.draw(job).count("others wait") == 1
+    assert html_page.draw(job).count("blocking others") == 1
 
 
 def test_choices_that_were_made_for_the_user_stand_in_the_page() -> None:
