@@ -20,7 +20,7 @@ class MetricText:
     range: str
     """`0.2 to 0.4 over ranks` at that step, or `over 8 reports` if a rank has made several; empty if they agree."""
     brief: str
-    """What matters most beside the last value: `best 0.12 at step 400`, or else the first value."""
+    """What matters most beside the last value: `best 0.12 at step 400`; otherwise, the first value."""
     facts: list[str]
     """`last at step 1000`, and `best 0.12 at step 400`, and so on."""
 
