@@ -121,7 +121,7 @@ def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *
     """A table over the whole width, whose columns keep their widths regardless of their contents.
 
     Args:
-        head: The title and the width of each column.
+        head: The title of each column as HTML, and its width.
         rows: The cells of each row as HTML, or a single cell that spans all columns.
         wrap: Whether long text wraps; otherwise it is cut off, and no row changes its height.
     """
@@ -129,7 +129,7 @@ def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *
     cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
         "overflow-wrap:anywhere" if wrap else "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
     )
-    lines = [_row("th", map(name, titles), lambda column: f"{cell};width:{widths[column]}")]
+    lines = [_row("th", titles, lambda column: f"{cell};width:{widths[column]}")]
     for row in rows:
         cells = list(row)
         if len(cells) == 1:

@@ -224,31 +224,33 @@ def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) ->
 def _columns(states: list[RankState], *, wrap: bool) -> list[tuple[str, str, Callable[[RankState, Overview], str]]]:
     """The title, the width, and the cells of each column; in a table that stays, without those that are empty."""
     names = list(dict.fromkeys(key for state in states for key in state.metrics))[:_METRIC_COLUMNS]
-    columns: list[tuple[str, str, Callable[[RankState, Overview], str]]] = [("Rank", "3em", _number)]
-    columns += [("State", "6em", _phase)]
+    columns: list[tuple[str, str, Callable[[RankState, Overview], str]]] = [("Rank", "5.5em", _number)]
     if not wrap or any(state.bars or state.detail for state in states):
         columns += [("Progress", "auto", _progress)]
-    columns += [(name, "7em", partial(_value_of, name)) for name in names]
-    if not wrap or any(map(describe.load, states)):
-        columns.append(("Memory", "9em", _memory))
+    titles = "".join(element("span", name(each), _PART) for each in names)
+    columns.append(
+        (titles + element("span", "Memory", _PART), f"{min(30 + 8 * len(names), 52)}%", partial(_parts, names))
+    )
     return columns
 
 
+_PART = "display:inline-block;width:6.5em;max-width:100%;padding:0 8px 0 0;box-sizing:border-box;vertical-align:top"
+"""Of each metric and of its title: a column where there is room, and below the one before it where there is none."""
+
+
 def _number(state: RankState, _: Overview) -> str:
-    return element("b", str(state.rank))
+    phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
+    return f"{element('b', str(state.rank))} {phase}"
 
 
-def _phase(state: RankState, _: Overview) -> str:
-    return badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
-
-
-def _value_of(key: str, state: RankState, _: Overview) -> str:
-    return value(state.metrics[key]) if key in state.metrics else ""
-
-
-def _memory(state: RankState, _: Overview) -> str:
+def _parts(names: list[str], state: RankState, _: Overview) -> str:
     words = describe.load(state)
-    return element("span", text(words), "font-size:90%", title=words)
+    values = "".join(element("span", _value_of(each, state) or "&nbsp;", _PART, title=each) for each in names)
+    return values + element("span", text(words), "font-size:90%", title=words)
+
+
+def _value_of(key: str, state: RankState) -> str:
+    return value(state.metrics[key]) if key in state.metrics else ""
 
 
 def _progress(state: RankState, found: Overview) -> str:
