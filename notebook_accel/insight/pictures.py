@@ -16,7 +16,8 @@ from notebook_accel.launch.job.text import shortened
 _TEXT_LIMIT = 300
 EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
-INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+DEEP_BLUE, DEEP_GREEN, DEEP_GREY = "#1f66a8", "#1f7344", "#5c6166"
+INK = {AMBER: "#1a1a1a"} | dict.fromkeys((RED, DEEP_BLUE, DEEP_GREEN, DEEP_GREY), "#ffffff")
 """The color of text, by the color of its background."""
 _CELL = {
     is_number: f"padding:1px 12px 1px 0;vertical-align:top;text-align:{align}"
@@ -120,7 +121,7 @@ def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *
     """A table over the whole width, whose columns keep their widths regardless of their contents.
 
     Args:
-        head: The title and the width of each column.
+        head: The title of each column as HTML, and its width.
         rows: The cells of each row as HTML, or a single cell that spans all columns.
         wrap: Whether long text wraps; otherwise it is cut off, and no row changes its height.
     """
@@ -128,7 +129,7 @@ def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *
     cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
         "overflow-wrap:anywhere" if wrap else "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
     )
-    lines = [_row("th", map(text, titles), lambda column: f"{cell};width:{widths[column]}")]
+    lines = [_row("th", titles, lambda column: f"{cell};width:{widths[column]}")]
     for row in rows:
         cells = list(row)
         if len(cells) == 1:

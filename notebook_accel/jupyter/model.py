@@ -33,8 +33,12 @@ class JobRow(TypedDict):
     id: str
     title: str
     status: StatusName
+    state: str
+    """The same in a word for the user, such as `stalled` or `paused` while it runs."""
     live: bool
     """Whether it may still run."""
+    seconds: float
+    """How long it has run."""
     done: Done
     summary: str
     """How it is getting on, in a line: `4 ranks · 57% · 2:10 left`."""

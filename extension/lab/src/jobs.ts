@@ -116,5 +116,5 @@ export class Jobs {
 
 /** The status of a job as the user sees it: of one that can't be read, nobody knows how it ended. */
 export function statusText(row: JobRow): string {
-  return row.live || row.code ? row.status : "ended";
+  return row.live || row.code ? row.state : "ended";
 }

@@ -37,8 +37,12 @@ export interface JobRow {
   id: string;
   title: string;
   status: Status;
+  /** The same in a word for the user, such as `stalled` or `paused` while it runs. */
+  state: string;
   /** Whether it may still run. */
   live: boolean;
+  /** How long it has run. */
+  seconds: number;
   done: Done;
   /** How it is getting on, in a line: `4 ranks · 57% · 2:10 left`. */
   summary: string;

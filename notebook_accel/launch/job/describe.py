@@ -73,19 +73,35 @@ def summary(job: JobState) -> str:
 
 def notices(job: JobState) -> list[str]:
     """Notes, choices that were made for the user, restarts, what the user changed, rules, and how to continue."""
-    found = [text for restart in job.restarts if (text := _restart(job, restart))]
-    left_out = len(found) - _MAX_RESTARTS
-    earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
+    return [*_given(job), *changes(job), *_resume(job)]
+
+
+def choices(job: JobState) -> list[str]:
+    """The same without restarts, what the user changed, and rules."""
+    return [*_given(job), *_resume(job)]
+
+
+def _given(job: JobState) -> list[str]:
     remarks = [each.text for each in [*job.remarks][-_MAX_REMARKS:]]
-    changes = [*controls.describe_changes(job), *rules.describe_rules(job)]
-    given = [*job.launched.notes.splitlines(), *remarks, *job.notice.splitlines()]
-    resume = resume_hint(job)
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *changes, *([resume] if resume else [])]
+    return [*job.launched.notes.splitlines(), *remarks, *job.notice.splitlines()]
+
+
+def _resume(job: JobState) -> list[str]:
+    hint = resume_hint(job)
+    return [hint] if hint else []
 
 
 def resume_hint(job: JobState) -> str:
     """How to continue a training that has ended unfinished; empty if it can't be."""
     return f"to continue this training, run {resume_commands(job.id)}" if job.resumable else ""
+
+
+def changes(job: JobState) -> list[str]:
+    """Restarts, what the user changed, and rules."""
+    found = [text for restart in job.restarts if (text := _restart(job, restart))]
+    left_out = len(found) - _MAX_RESTARTS
+    earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
+    return [*earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *rules.describe_rules(job)]
 
 
 def _restart(job: JobState, restart: Restart) -> str:

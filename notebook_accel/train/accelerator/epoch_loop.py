@@ -48,6 +48,7 @@ from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.ranks.step_observers import ReportedBar
 from notebook_accel.train.steps import checks
 
 _EVERY = "it is time"
@@ -83,11 +84,14 @@ class PlainLoop:
 
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, up to the last one, or the one after which the user ends the loop."""
-        with _controlled(self):
+        bar = ReportedBar("epoch", "epochs", self.count, self._epoch)
+        with _controlled(self), contextlib.closing(bar):
             for epoch in range(self._epoch, self.count):
                 self._epoch = epoch
+                bar.report()
                 yield epoch
                 self._end_epoch(epoch)
+                bar.done += 1
                 if self._is_last:
                     return
 
