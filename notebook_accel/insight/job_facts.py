@@ -124,7 +124,7 @@ def facts(job: JobState) -> JobFacts:
         "ended": job.ended,
         "attempt": job.attempt,
         "ranks": describe.by_phase(job),
-        "done": found.median if found.fractions else None,
+        "done": found.done,
         "slowest": None if slowest is None else {"rank": slowest, "done": found.fractions[slowest]},
         "seconds_left": found.remaining if not job.status.ended else None,
         "step": job.step,

@@ -49,7 +49,7 @@ _RESUME_COMMAND = "notebook-accel:resume"
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 _STATES = {"running": DEEP_BLUE, "done": DEEP_GREEN, "stalled": AMBER, "paused": AMBER, "failing": RED, "failed": RED}
-"""The color of the badge of a state; others are grey."""
+"""The color of the badge of a state; others are gray."""
 
 
 def draw(job: Job, *, fallback: bool = False) -> str:

@@ -252,10 +252,9 @@ def _state(trial: Trial) -> str:
     words = badge(trial.state.value, RED) if trial.state is State.FAILED else pictures.text(trial.state.value)
     if trial.state is State.RUNNING and trial.running_job is not None:
         found = progress.overview(trial.running_job)
-        fraction = found.median if found.fractions else None
         done = headline(trial.running_job, found)
         words = " · ".join(part for part in (words, done.done, done.left) if part)
-        bar = progress_bar(fraction, BLUE, "0.4em")
+        bar = progress_bar(found.done, BLUE, "0.4em")
     else:
         bar = progress_bar(1.0, GREEN, "0.4em") if trial.state is State.DONE else progress_bar(None, height="0.4em")
     return div(words + bar, "min-width:9em;white-space:nowrap")

@@ -52,7 +52,7 @@ def test_the_best_is_by_the_goal_and_only_of_trials_that_count() -> None:
     with pytest.raises(ConfigurationError, match="neither 'min' nor 'max'"):
         found.best("accuracy", "least")
     with pytest.raises(ConfigurationError, match="did you mean 'accuracy'"):
-        found.best("acuracy")
+        found.best("accurac")
 
 
 def test_a_metric_whose_name_tells_nothing_needs_a_goal() -> None:

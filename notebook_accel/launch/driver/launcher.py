@@ -285,7 +285,9 @@ class Prepared:
 
             with packed:
                 return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
-        launched = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules)
+        launched = Launch(
+            self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules
+        )
         return run(launched, mode)
 
 

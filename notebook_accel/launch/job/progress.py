@@ -263,7 +263,7 @@ def why_failed(state: RankState) -> str:
         at = stack_frames.innermost_user_frame(raised.frames)
         words = next(iter(plain(raised.headline).splitlines()), raised.type_name)
         where = stack_frames.where(at) if at else ""
-        # Only the kernel of a cell knows its number: elsewhere, its file has a name that tells nobody anything.
+        # Only the kernel of a cell knows its number: elsewhere, its file has a random name.
         return f"{words} at {where}" if where and "/ipykernel_" not in where else words
     if state.exited is None:
         return ""
