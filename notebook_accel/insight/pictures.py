@@ -9,6 +9,7 @@ color alone.
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 from notebook_accel.launch.job.text import shortened
@@ -115,6 +116,27 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Sequ
     lines = [_row("th", map(html.escape, head), lambda column: _CELL[column in numbers])] if head else []
     lines += [_row("td", row, lambda column: _CELL[column in numbers]) for row in rows]
     return element("table", "".join(lines), "border-collapse:collapse;margin:6px 0")
+
+
+def lab_button(kind: str, command: str, label: str, job: str) -> str:
+    """A button for a job, which only the extension of JupyterLab makes visible, and understands.
+
+    It has no text, which some front ends would show without the button.
+
+    Args:
+        kind: The class by which `extension/lab/style/index.css` shows it, with its text.
+        command: One of `extension/lab/src/commands.ts`.
+        label: What it does, for screen readers.
+        job: The ID of the job.
+    """
+    attributes = {
+        "class": kind,
+        "type": "button",
+        "aria-label": label,
+        "data-commandlinker-command": command,
+        "data-commandlinker-args": json.dumps({"job": job}),
+    }
+    return element("button", "", "display:none", **attributes)
 
 
 def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ from notebook_accel.insight.pictures import (
     badge,
     div,
     element,
+    lab_button,
     name,
     progress_bar,
     text,
@@ -44,8 +44,6 @@ _CHART_POINTS = 110
 _MOST_METRICS = 12
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
-_RESUME_COMMAND = "notebook-accel:resume"
-"""Of extension/lab, as in `commands.ts` there."""
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
 _STATES = {"running": DEEP_BLUE, "done": DEEP_GREEN, "stalled": AMBER, "paused": AMBER, "failing": RED, "failed": RED}
@@ -97,20 +95,10 @@ def _choices(job: Job) -> str:
 
 
 def _resume(job: Job) -> str:
-    """A button that continues the training, which only the extension of JupyterLab makes visible, and understands.
-
-    It has no text, which some front ends would show without the button.
-    """
+    """A button that continues the training."""
     if not job.resumable:
         return ""
-    attributes = {
-        "class": "na-lab-resume",
-        "type": "button",
-        "aria-label": f"Resume {job.title}",
-        "data-commandlinker-command": _RESUME_COMMAND,
-        "data-commandlinker-args": json.dumps({"job": job.id}),
-    }
-    return element("button", "", "display:none", **attributes)
+    return lab_button("na-lab-resume", "notebook-accel:resume", f"Resume {job.title}", job.id)
 
 
 def _total(job: Job, found: Overview) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from notebook_accel.insight import pictures
-from notebook_accel.insight.pictures import AMBER, BLUE, GREEN, RED, badge, div, element, progress_bar
+from notebook_accel.insight.pictures import AMBER, BLUE, GREEN, RED, badge, div, element, lab_button, progress_bar
 from notebook_accel.launch.job import progress, text
 from notebook_accel.launch.job.headline import headline
 from notebook_accel.launch.job.job import Job
@@ -229,7 +229,7 @@ def _row(facts: Facts, trial: Trial, names: Sequence[str], rows: dict[int, list[
         parameters = [_cell(trial.parameters, name) for name in names[:_MOST_PARAMETERS]]
         if len(names) > _MOST_PARAMETERS:
             parameters.append(element("span", "…", title=trial.label))
-        found = [element("b", str(trial.number)), *parameters, _state(trial)]
+        found = [element("b", str(trial.number)) + _open(trial), *parameters, _state(trial)]
         found += [pictures.text(_value(trial, metric)), _curve(trial, metric)] if metric else []
         found += [_time(trial), pictures.text(trial.why, 120)]
         if trial.state.ended and len(trial.parameters) == len(names):
@@ -241,6 +241,13 @@ def _row(facts: Facts, trial: Trial, names: Sequence[str], rows: dict[int, list[
 
 
 _BEST = f"background-color:{AMBER};color:{pictures.INK[AMBER]};padding:0 0.4em;border-radius:3px;font-weight:bold"
+
+
+def _open(trial: Trial) -> str:
+    """A button that opens the trial's panel in JupyterLab."""
+    if not trial.job_id:
+        return ""
+    return lab_button("na-lab-open", "notebook-accel:open-job", f"Open the panel of trial {trial.number}", trial.job_id)
 
 
 def _cell(parameters: dict[str, Any], name: str) -> str:
