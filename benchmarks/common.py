@@ -20,6 +20,8 @@ import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from notebook_accel.launch.engines import base_server
+
 PACKAGES = {"notebook-accel": "notebook_accel", "Accelerate": "accelerate"}
 IMPORTS = {name: f"from {package} import notebook_launcher" for name, package in PACKAGES.items()}
 _MARK = "BENCHMARK_OF_NOTEBOOKS"
@@ -27,6 +29,30 @@ _MARK = "BENCHMARK_OF_NOTEBOOKS"
 
 It lacks the prefix of settings, since each launch compares such names with those of settings.
 """
+
+
+# Unless a benchmark is about the base server, each kernel and command imports torch by itself.
+os.environ[base_server.VARIABLE] = "0"
+
+
+@contextlib.contextmanager
+def with_base_server() -> Iterator[list[int]]:
+    """Kernels and commands find a base server in this context. Yields the process IDs of its halves."""
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        try:
+            os.environ.update({base_server.VARIABLE: "1", "TMPDIR": folder, "NOTEBOOK_ACCEL_STATE": folder})
+            # As a kernel of the class below.
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+            base_server.start(os.environ)
+            while (found := base_server.of_this_process()) is None:
+                time.sleep(0.05)
+            half = psutil.Process(found["pid"])
+            yield [half.pid, *(child.pid for child in half.children())]
+            base_server.stop()
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 class CellError(Exception):

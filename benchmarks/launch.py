@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, goal, port_argument, table, warn_if_busy
+from common import (
+    IMPORTS,
+    PACKAGES,
+    CellError,
+    Kernel,
+    Spread,
+    goal,
+    port_argument,
+    table,
+    warn_if_busy,
+    with_base_server,
+)
 
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
@@ -85,6 +96,44 @@ def train():
         optimizer.zero_grad()
         accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
         optimizer.step()
+"""
+# The first cell of a kernel. It needs no torch in the kernel itself.
+FIRST = """
+def train():
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+    from {package} import Accelerator
+    data = TensorDataset(torch.randn(640, 4), torch.randint(2, (640,)))
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+
+import time
+began = time.perf_counter()
+{imports}
+imported = time.perf_counter()
+notebook_launcher(train, num_processes=2{port})
+print(imported - began)
+"""
+# What the server that starts the ranks has for itself, in a kernel that has launched.
+SERVER = """
+from pathlib import Path
+from notebook_accel.launch import engines
+
+def private():
+    import psutil
+    def own(process):
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    return own(psutil.Process().parent())
+
+print(notebook_launcher(private, num_processes=1)[0])
 """
 # A notebook in use: torch has its threads. Accelerate forks the kernel, and its ranks would hang after this.
 USED = "import torch\nx = torch.rand(2000, 2000)\n(x @ x).sum()"
@@ -261,6 +310,43 @@ def measure_first(kernels: int) -> None:
     goal("first launch, 5 s after the import / later ones, 5 s after another", first.over(later).median, 1.1)
 
 
+def measure_restarted(kernels: int) -> None:
+    """The first cells of kernels that find a base server, as after a restart."""
+    times: dict[str, list[float]] = {"notebook-accel": [], "Accelerate": []}
+    alone, imports, memory = [], [], []
+    for _ in range(kernels):
+        alone.append(_first_cell("notebook-accel")[0])
+        times["Accelerate"].append(_first_cell("Accelerate")[0])
+        with with_base_server():
+            _first_cell("notebook-accel")
+            whole, importing, private = _first_cell("notebook-accel")
+        times["notebook-accel"].append(whole)
+        imports.append(importing)
+        memory.append(private)
+    ours, peer, without = Spread(times["notebook-accel"]), Spread(times["Accelerate"]), Spread(alone)
+    rows = [
+        ["with a base server: notebook-accel, Accelerate", ours.text(), peer.text(), ours.over(peer).ratio()],
+        ["without: notebook-accel, Accelerate", without.text(), peer.text(), without.over(peer).ratio()],
+    ]
+    head = ["cell finished, ms", "A", "B", "A / B"]
+    table(f"First cell of a kernel: import, and train on 2 ranks, {kernels} kernels each", head, rows)
+    goal("first cell with a base server, notebook-accel / Accelerate", ours.over(peer).median, 0.15)
+    goal("the import in it", 1e3 * Spread(imports).median, 60, " ms")
+    goal("memory of a further notebook's server", Spread(memory).median / 1e6, 12, " MB")
+
+
+def _first_cell(name: str) -> tuple[float, float, float]:
+    """Seconds that the first cell of a new kernel takes, and its import; private bytes of the server."""
+    with Kernel(TIMEOUT) as kernel:
+        kernel.run("pass")
+        cell = FIRST.format(package=PACKAGES[name], imports=IMPORTS[name], port=port_argument(name))
+        began = time.perf_counter()
+        printed = kernel.run(cell)
+        whole = time.perf_counter() - began
+        private = float(kernel.run(SERVER).split()[-1]) if name == "notebook-accel" else 0.0
+    return whole, float(printed.split()[-1]), private
+
+
 def _run_all(kernel: Kernel, name: str) -> float:
     """The time for the cells of a notebook that imports one of the packages, defines a training, and launches it."""
     began = time.perf_counter()
@@ -370,6 +456,7 @@ def main() -> None:
     quick = (arguments := parser.parse_args()).quick
     warn_if_busy()
     measure_first(1 if quick else 3)
+    measure_restarted(1 if quick else 5)
     with Launcher("notebook-accel") as ours, Launcher("Accelerate") as peer:
         measure_warm([ours, peer], 5 if quick else 20)
         measure_memory([ours, peer])

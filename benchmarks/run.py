@@ -29,6 +29,7 @@ NAMES = (
         "launch",
         "payload",
         "cells",
+        "map",
         "progress",
         "stalls",
         "flamegraph",

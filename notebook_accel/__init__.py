@@ -23,7 +23,7 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     """Imports a name at its first use: the kernel must not import torch, nor a rank the kernel's modules."""
     if name not in _MODULES:
-        raise accelerate_names.missing(__name__, name)
+        return accelerate_names.other(__name__, name)
     value = exports.load(name, _MODULES[name])
     globals()[name] = value
     return value

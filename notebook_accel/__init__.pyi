@@ -1,19 +1,27 @@
 # Written by scripts/generate from notebook_accel/exports.py.
-from . import accelerator as accelerator, big_modeling as big_modeling, checkpointing as checkpointing, data_loader as data_loader, launchers as launchers, local_sgd as local_sgd, logging as logging, optimizer as optimizer, parallelism_config as parallelism_config, scheduler as scheduler, state as state, tracking as tracking, utils as utils
+from . import accelerator as accelerator, big_modeling as big_modeling, checkpointing as checkpointing, commands as commands, data_loader as data_loader, hooks as hooks, launchers as launchers, local_sgd as local_sgd, logging as logging, optimizer as optimizer, parallelism_config as parallelism_config, scheduler as scheduler, state as state, test_utils as test_utils, tracking as tracking, utils as utils
+from accelerate.big_modeling import cpu_offload as cpu_offload, disk_offload as disk_offload, dispatch_model as dispatch_model, infer_auto_device_map as infer_auto_device_map, load_checkpoint_and_dispatch as load_checkpoint_and_dispatch
 from notebook_accel.errors import CheckpointError as CheckpointError, ConfigurationError as ConfigurationError, DistributedOperationException as DistributedOperationException, HardwareError as HardwareError, JobCancelledError as JobCancelledError, JobEndedError as JobEndedError, JobLostError as JobLostError, LaunchError as LaunchError, NotebookAccelError as NotebookAccelError, PayloadError as PayloadError, PreemptedError as PreemptedError, RankError as RankError, RankTimeoutError as RankTimeoutError, UnsupportedNameError as UnsupportedNameError
 from notebook_accel.insight.comparison import compare as compare
-from notebook_accel.insight.scaling import scaling as scaling
 from notebook_accel.launch.driver.attach import attach as attach, jobs as jobs
 from notebook_accel.launch.driver.launcher import debug_launcher as debug_launcher, notebook_launcher as notebook_launcher
+from notebook_accel.launch.driver.map_on_ranks import map_on_ranks as map_on_ranks
 from notebook_accel.launch.job.job import Job as Job
+from notebook_accel.launch.job.rules import when as when
 from notebook_accel.launch.rank.report import report as report
 from notebook_accel.notebook.views import set_view as set_view
+from notebook_accel.rehearsal_flag import rehearsing as rehearsing
+from notebook_accel.runs.rehearsal import largest as largest, rehearse as rehearse
+from notebook_accel.runs.scaling import scaling as scaling
+from notebook_accel.runs.sweep import sweep as sweep
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator
 from notebook_accel.train.accelerator.local_sgd import LocalSGD as LocalSGD
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, load_checkpoint_in_model as load_checkpoint_in_model
 from notebook_accel.train.data import SeedableRandomSampler as SeedableRandomSampler, prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
+from notebook_accel.train.helpers.cpu_offload import cpu_offload_with_hook as cpu_offload_with_hook
 from notebook_accel.train.helpers.empty_models import init_empty_weights as init_empty_weights, init_on_device as init_on_device
 from notebook_accel.train.models.batch_size import find_executable_batch_size as find_executable_batch_size, release_memory as release_memory
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin as DeepSpeedPlugin
 from notebook_accel.train.options.enums import DDPCommunicationHookType as DDPCommunicationHookType, DistributedType as DistributedType, DynamoBackend as DynamoBackend, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import ParallelismConfig as ParallelismConfig

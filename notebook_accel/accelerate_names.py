@@ -1,8 +1,12 @@
 """Modules with the names of Accelerate's, so that `from accelerate.state import …` is ported by changing one word.
 
 They have no code: each imports a name when it is accessed, from the module that `exports.py` gives. Type checkers read
-their `.pyi` files. A name that is refused (`advice.py`) raises an error with advice: an `ImportError` when it is
-imported, and an `AttributeError` when it is accessed, so that `hasattr` returns `False`.
+their `.pyi` files. A name that a module does not have is one of these (`other`):
+
+- Accelerate's own, if Accelerate is installed (`exports.ACCELERATES`)
+- refused when it is used (`advice.py`): it can be imported, and raises an error with advice when it is called
+- refused (`advice.py`): an `ImportError` with advice when it is imported, and an `AttributeError` when it is accessed,
+  so that `hasattr` returns `False`
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 from notebook_accel import exports
 
 _PACKAGE = __package__
-ALL_REFUSED = [
+WITHOUT_OWN_NAMES = [
     "commands",
     "commands.accelerate_cli",
     "commands.config",
@@ -39,7 +43,7 @@ ALL_REFUSED = [
     "utils.torch_xla",
     "utils.transformer_engine",
 ]
-"""Modules of Accelerate that have only names that are refused."""
+"""Modules of Accelerate of which this package defines no name itself."""
 
 
 class AccelerateModule(ModuleType):
@@ -55,9 +59,7 @@ class AccelerateModule(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         # Not only imports come here: pickle searches all modules for the one that defines an object.
-        if name not in self._modules:
-            raise missing(self.__name__, name)
-        return exports.load(name, self._modules[name])
+        return exports.load(name, self._modules[name]) if name in self._modules else other(self.__name__, name)
 
     def __dir__(self) -> list[str]:
         return self.__all__
@@ -82,24 +84,49 @@ class RefusedNames:
             raise UnsupportedNameError(text, name=name)
 
 
-def missing(module: str, name: str) -> AttributeError:
-    """The error for a name that a module does not have."""
-    return AttributeError(_refusal(module, name) or f"module {module!r} has no attribute {name!r}")
+def other(module: str, name: str) -> Any:
+    """The value of a name that a module does not have itself.
+
+    Raises:
+        AttributeError: There is no such name, it is refused, or it is Accelerate's own and Accelerate is not installed.
+    """
+    if (origin := exports.of_accelerate().get(name)) is not None:
+        try:
+            return exports.load(name, origin)
+        except ImportError as error:
+            raise AttributeError(_not_loaded(name, error)) from error
+    if found := None if name.startswith("_") else _advice().stand_in(name, module.partition(".")[2]):
+        return found
+    raise AttributeError(_refusal(module, name) or f"module {module!r} has no attribute {name!r}")
 
 
 def _refusal(module: str, name: str) -> str:
-    """The message about a refused name of a module."""
-    if name.startswith("_"):
-        return ""
-    # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
-    from notebook_accel.advice import of_import
+    """The message about a name that a module does not have, although Accelerate has it."""
+    if (origin := exports.of_accelerate().get(name)) is not None:
+        try:
+            exports.load(name, origin)
+        except (ImportError, AttributeError) as error:
+            return _not_loaded(name, error)
+    return "" if name.startswith("_") else _advice().of_import(name, module.partition(".")[2])
 
-    return of_import(name, module.partition(".")[2])
+
+def _not_loaded(name: str, error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "accelerate":
+        return (
+            f"{name} is Accelerate's own, because it has nothing to do with ranks, and Accelerate is not installed. "
+            "Run: pip install accelerate"
+        )
+    return f"{name} is Accelerate's own, and the installed Accelerate does not have it: {error}"
+
+
+def _advice() -> ModuleType:
+    # Not `from notebook_accel import …`, which would ask the package for the name first, and so come here again.
+    return importlib.import_module(f"{_PACKAGE}.advice")
 
 
 def install() -> None:
     """Adds the modules to `sys.modules`, and makes each an attribute of its parent."""
-    found = {**{name: {} for name in ALL_REFUSED}, **exports.accelerate_modules()}
+    found = {**{name: {} for name in WITHOUT_OWN_NAMES}, **exports.accelerate_modules()}
     for name, modules in sorted(found.items()):
         module = AccelerateModule(name, modules)
         sys.modules[module.__name__] = module

@@ -4,6 +4,7 @@ from notebook_accel.train.checkpoints.parts import SCALER_NAME as SCALER_NAME
 from notebook_accel.train.checkpoints.serialization import save as save
 from notebook_accel.train.checkpoints.weights import MODEL_NAME as MODEL_NAME, SAFE_WEIGHTS_INDEX_NAME as SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_PATTERN_NAME as SAFE_WEIGHTS_PATTERN_NAME, WEIGHTS_INDEX_NAME as WEIGHTS_INDEX_NAME, WEIGHTS_NAME as WEIGHTS_NAME, WEIGHTS_PATTERN_NAME as WEIGHTS_PATTERN_NAME
 from notebook_accel.train.data import DataLoaderDispatcher as DataLoaderDispatcher, prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
+from notebook_accel.train.helpers.checkpoint_pieces import load_accelerator_state as load_accelerator_state, load_custom_state as load_custom_state, load_fsdp_model as load_fsdp_model, load_fsdp_optimizer as load_fsdp_optimizer, save_accelerator_state as save_accelerator_state, save_custom_state as save_custom_state, save_fsdp_model as save_fsdp_model, save_fsdp_optimizer as save_fsdp_optimizer
 from notebook_accel.train.helpers.environ import parse_choice_from_env as parse_choice_from_env
 from notebook_accel.train.helpers.parallel_models import convert_outputs_to_fp32 as convert_outputs_to_fp32
 from notebook_accel.train.helpers.probes import is_torch_version as is_torch_version

@@ -8,10 +8,10 @@ interface has (`config/keys.py`), or as an option of an `Accelerator` (`train/op
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from notebook_accel.errors import ConfigurationError, UnknownArgumentError, did_you_mean
+from notebook_accel.errors import ConfigurationError, UnknownArgumentError, UnsupportedNameError, did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +23,7 @@ class Row(NamedTuple):
     """What to write instead of some names, in one place where a user writes them."""
 
     where: str
-    """The place: an import, a function, a class, a setting, or an interface."""
+    """The place: an import, a use of what was imported, a function, a class, a setting, or an interface."""
     written: str
     """The names, separated by spaces. A name that ends in `*` stands for all that begin with what is before it."""
     instead: str
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     `{name}` and `{value}` stand for the keyword of a call and its value.
     """
     subject: str = ""
-    """What the names belong to, as the end of "it belongs to …"; only of imports."""
+    """What the names belong to, as the end of "it belongs to …"; only of imports, and of uses."""
 
     @property
     def names(self) -> list[str]:
@@ -40,119 +40,68 @@ class Row(NamedTuple):
         return [name for name in self.written.split() if not name.endswith("*")]
 
 
-_TRACKER = "Write your own tracker, a subclass of GeneralTracker with about a dozen lines, and pass it in log_with."
 _SHARDING = "models are sharded with torch's FSDP2: use --use_fsdp and its --fsdp_… options"
 _TPU = "this command does not support TPUs: use notebook_launcher in a notebook, or torch_xla's own launcher"
 _NO_SEQUENCES = "sequence parallelism needs DeepSpeed; parallelism_config_cp_size also shares sequences among ranks"
+_MACHINES = "run notebook-accel launch on each machine, with its num_machines, machine_rank, and main_process_ip"
 _LEAVE_OUT = "leave it out, because it is the Accelerator's"
 
 TABLE = (
-    Row("import", """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedPlugin DeepSpeedSchedulerWrapper
+    # Names of Accelerate that can be imported, and raise an error when they are used.
+    Row("use", """DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper
         DeepSpeedSequenceParallelConfig DummyOptim DummyScheduler GatheredParameters HfDeepSpeedConfig
         compile_regions_deepspeed deepspeed_required get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed
-        prepare_deepspeed_cmd_env DEEPSPEED_MULTINODE_LAUNCHERS""",
-        "notebook-accel does not support DeepSpeed. FSDP2 also shards parameters, gradients, and optimizer states: "
-        "pass fsdp_plugin=FullyShardedDataParallelPlugin() to the Accelerator, and torch's own optimizer and "
-        "scheduler to prepare.", "DeepSpeed"),
-    Row("import", """AbstractTrainStep BertTrainStep GPTTrainStep MODEL_CONFIGS_TO_MEGATRON_PARSERS MegatronEngine
+        prepare_deepspeed_cmd_env""",
+        "DeepSpeed's ZeRO runs as FSDP2 here: pass deepspeed_plugin=DeepSpeedPlugin(zero_stage=3), or "
+        "fsdp_plugin=FullyShardedDataParallelPlugin(), to the Accelerator, and torch's own optimizer and scheduler, "
+        "such as torch.optim.AdamW, to prepare.", "DeepSpeed"),
+    Row("use", """AbstractTrainStep BertTrainStep GPTTrainStep MegatronEngine
         MegatronLMDummyDataLoader MegatronLMDummyScheduler MegatronLMOptimizerWrapper MegatronLMPlugin
-        MegatronLMSchedulerWrapper T5TrainStep add_model_config_to_megatron_parser
-        avg_losses_across_data_parallel_group finish_mpu_init gather_across_data_parallel_groups megatron_lm_initialize
+        MegatronLMSchedulerWrapper T5TrainStep avg_losses_across_data_parallel_group finish_mpu_init
+        gather_across_data_parallel_groups megatron_lm_initialize
         megatron_lm_prepare_data_loader megatron_lm_prepare_model_optimizer_scheduler megatron_lm_prepare_optimizer
-        megatron_lm_prepare_scheduler model_provider_func parse_bert_config parse_glm4_moe_config parse_gpt2_config
-        parse_llama_config parse_t5_config prepare_model_optimizer_scheduler""",
+        megatron_lm_prepare_scheduler model_provider_func prepare_model_optimizer_scheduler""",
         "notebook-accel does not support Megatron-LM. Split layers with "
         "torch_tp_plugin=TorchTensorParallelPlugin(...), or shard the model with "
         "fsdp_plugin=FullyShardedDataParallelPlugin().", "Megatron-LM"),
-    Row("import", """OffloadedWeightsLoader PrefixedDataset align_module_device check_device_map check_device_same
-        check_tied_parameters_in_config check_tied_parameters_on_same_device clean_device_map
-        compute_module_total_buffer_size cpu_offload cpu_offload_with_hook disk_offload dispatch_model
-        extract_submodules_state_dict fallback_allocate get_balanced_memory get_max_layer_size get_max_memory
-        get_module_leaves get_module_size_with_ties get_non_persistent_buffers get_state_dict_from_offload
-        get_state_dict_offloaded_model infer_auto_device_map load_checkpoint_and_dispatch load_offloaded_weight
-        load_offloaded_weights offload_state_dict offload_weight save_offload_index""",
-        "Each rank has one device. To train a model that does not fit on it, shard the model: "
-        "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_offload=True)). For inference, load the model "
-        "with transformers' device_map='auto', which uses Accelerate.", "models on several devices of one process"),
-    Row("import", """AlignDevicesHook CpuOffload LayerwiseCastingHook ModelHook SequentialHook UserCpuOffloadHook
-        add_hook_to_module attach_align_device_hook attach_align_device_hook_on_blocks attach_execution_device_hook
-        attach_layerwise_casting_hooks remove_hook_from_module remove_hook_from_submodules""",
-        "Prepared models have no such hooks. For your own, use torch's register_forward_pre_hook and "
-        "register_forward_hook. Use FullyShardedDataParallelPlugin(cpu_offload=True) to keep weights on the CPU while "
-        "they are not in use.", "the hooks that move a model's weights before its forward pass"),
-    Row("import", "build_pipeline find_pippy_batch_size generate_device_map pippy_forward prepare_pippy",
+    Row("use", "build_pipeline find_pippy_batch_size generate_device_map pippy_forward prepare_pippy",
         "notebook-accel does not split models into pipelines. Use torch.distributed.pipelining on the ranks of a "
         "launch, or shard the model with FullyShardedDataParallelPlugin().", "pipelines"),
-    Row("import", """BnbQuantizationConfig CustomDtype get_keys_to_not_convert get_parameter_device
-        get_quantized_model_device_map has_4bit_bnb_layers is_bitsandbytes_multi_backend_available
-        load_and_quantize_model quantize_and_offload_8bit replace_with_bnb_layers""",
-        "notebook-accel does not quantize models. Load a quantized model, for example with transformers' "
-        "BitsAndBytesConfig, and prepare it like any other model.", "quantization with bitsandbytes"),
-    Row("import", """FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
-        convert_model convert_model_to_fp8_ao filter_first_and_last_linear_layers filter_linear_layers
-        find_first_last_linear_layers has_ao_layers has_transformer_engine_layers setup_fp8_env torchao_required""",
+    Row("use", """FP8RecipeKwargs MSAMPRecipeKwargs TERecipeKwargs apply_fp8_autowrap contextual_fp8_autocast
+        convert_model has_transformer_engine_layers setup_fp8_env""",
         "mixed_precision='fp8' uses torchao: pass AORecipeKwargs in kwargs_handlers, or nothing.",
         "fp8 with libraries other than torchao"),
-    Row("import", """BETA_CP_AVAILABLE_PYTORCH_VERSION BETA_SP_AVAILABLE_DEEPSPEED_VERSION
-        BETA_TP_AVAILABLE_PYTORCH_VERSION BETA_TP_AVAILABLE_TRANSFORMERS_VERSION get_model_tp_size
-        prepare_extend_env_parallelism_config""",
+    Row("use", "prepare_extend_env_parallelism_config",
         "Pass parallelism_config=ParallelismConfig(...) to the Accelerator. Its torch_device_mesh is the mesh.",
         "the internals of parallelism in several dimensions"),
-    Row("import", """FSDP2_PYTORCH_VERSION FSDP2_STATE_DICT_TYPE FSDP_PYTORCH_VERSION
-        disable_fsdp_ram_efficient_loading enable_fsdp_ram_efficient_loading ensure_weights_retied fsdp2_apply_ac
-        fsdp2_canonicalize_names fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model
-        fsdp2_switch_optimizer_parameters get_fsdp2_grad_scaler get_module_class_from_name get_parameters_from_modules
-        load_fsdp_model load_fsdp_optimizer save_fsdp_model save_fsdp_optimizer""",
+    Row("use", "fsdp2_apply_ac fsdp2_load_full_state_dict fsdp2_prepare_auto_wrap_policy fsdp2_prepare_model",
         "prepare shards models and their optimizers; Accelerator.save_state and load_state write and read the shards, "
         "and get_state_dict and save_model return and write the complete weights.", "the internals of FSDP"),
-    Row("import", "load_accelerator_state load_custom_state load_model save_accelerator_state save_custom_state",
-        "Accelerator.save_state and load_state write and read the state of a run; register_for_checkpointing adds "
-        "your own objects.", "the internals of checkpoints"),
-    Row("import", """BaseConfig ClusterConfig PrepareForLaunch SageMakerConfig TORCH_LAUNCH_PARAMS cache_dir
-        default_config_file default_json_config_file default_yaml_config_file env_command env_command_parser
-        env_var_path_add estimate_command estimate_command_parser get_config_parser launch_command
-        launch_command_parser load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env
-        prepare_sagemager_args_inputs prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser
-        test_launch commands.*""",
+    Row("use", """BaseConfig ClusterConfig PrepareForLaunch SageMakerConfig env_command env_command_parser
+        estimate_command estimate_command_parser get_config_parser launch_command launch_command_parser
+        load_config_from_file merge_command merge_command_parser prepare_multi_gpu_env prepare_sagemager_args_inputs
+        prepare_simple_launcher_cmd_env prepare_tpu test_command test_command_parser test_launch commands.*""",
         "Start ranks with notebook_launcher, or with `notebook-accel launch`, which takes the options of `accelerate "
         "launch`; `notebook-accel config` writes the settings.", "Accelerate's commands and launchers"),
-    Row("import", "AimTracker ClearMLTracker DVCLiveTracker LOGGER_TYPE_TO_CLASS SwanLabTracker", _TRACKER,
-        "trackers of other services"),
-    Row("import", """ComputeEnvironment SAGEMAKER_PARALLEL_EC2_INSTANCES SAGEMAKER_PYTHON_VERSION
-        SAGEMAKER_PYTORCH_VERSION SAGEMAKER_TRANSFORMERS_VERSION SageMakerDistributedType""",
-        "SageMaker's own launcher is not supported. You can launch on its machines as on any others.",
-        "Amazon SageMaker"),
+    Row("import", "LOGGER_TYPE_TO_CLASS", "get_available_trackers() returns the trackers that can be chosen by name.",
+        "the internals of trackers"),
+    Row("use", "AccelerateTestCase are_the_same_tensors",
+        "Import it from Accelerate, whose state it reads, in tests of code that uses Accelerate.",
+        "the tests of Accelerate"),
+    Row("use", """DataLoaderAdapter chained_operation gather_tensor_shape get_mixed_precision_context_manager
+        verify_operation""",
+        "It is an internal helper of Accelerate, and uses Accelerate's own state. Copy the part that you need, or use "
+        "torch's equivalent.",
+        "the internals of Accelerate"),
+    # Names of Accelerate that can't be imported.
     Row("import", "memory_utils", "Import find_executable_batch_size from notebook_accel.utils.",
         "the older modules of Accelerate"),
-    Row("import", "install_xla", "Install it with pip install 'notebook-accel[tpu]'.", "the installation of torch_xla"),
-    Row("import", """AccelerateTestCase DEFAULT_LAUNCH_COMMAND MockingTestCase RegressionDataset RegressionModel
-        TempDirTestCase are_the_same_tensors assert_exception capture_call_output device_count execute_subprocess_async
-        get_launch_command get_torch_dist_unique_port memory_allocated_func path_in_accelerate_package
-        pytest_xdist_worker_id require_bnb require_comet_ml require_cpu require_cuda require_cuda_or_hpu
-        require_cuda_or_xpu require_deepspeed require_fp16 require_fp8 require_huggingface_suite require_mlu
-        require_mps require_multi_device require_multi_gpu require_multi_gpu_or_xpu require_multi_xpu require_musa
-        require_non_cpu require_non_hpu require_non_torch_xla require_non_xpu require_npu require_peft require_pippy
-        require_sdaa require_single_device require_single_gpu require_single_xpu require_tensorboard
-        require_torch_min_version require_torchao require_torchvision require_tpu require_transformer_engine
-        require_transformer_engine_mxfp8 require_wandb require_xpu run_first torch_device test_utils.*""",
+    Row("import", "test_utils.*",
         "Import it from Accelerate, which you can install alongside this package.", "the tests of Accelerate"),
-    Row("import", """BaseEnum CPUInformation CUDA_DISTRIBUTED_TYPES CannotPadNestedTensorWarning ConvertOutputsToFp32
-        DTENSOR_PYTORCH_VERSION DataLoaderAdapter ELASTIC_LOG_LINE_PREFIX_TEMPLATE_PYTORCH_VERSION EnumWithContains
-        MITA_PROFILING_AVAILABLE_PYTORCH_VERSION SUPPORTED_PYTORCH_LAYERS_FOR_UPCASTING SharedDict TENSOR_INT_TO_DTYPE
-        TENSOR_TYPE_TO_INT TORCH_DISTRIBUTED_OPERATION_TYPES TORCH_DYNAMO_MODES TORCH_SAFE_GLOBALS
-        ThreadLocalSharedDict USE_TORCH_XLA XPU_PROFILING_AVAILABLE_PYTORCH_VERSION chained_operation
-        check_cuda_p2p_ib_support check_os_kernel compile_regions_fsdp2 convert_dict_to_env_variables do_nothing
-        gather_tensor_shape get_cpu_distributed_information get_current_device_type get_driver_version get_free_port
-        get_gpu_info get_grad_scaler get_mixed_precision_context_manager get_shape has_repeated_blocks
-        is_repeated_blocks is_torch_xpu_tensor move_to_device override_numa_affinity pad_input_tensors
-        patch_optimizer_step purge_accelerate_environment set_numa_affinity verify_operation""",
-        "It is an internal helper of Accelerate. Copy the part that you need, or use torch's equivalent.",
-        "the internals of Accelerate"),
     Row("FP8BackendType", "MSAMP TE", "mixed_precision='fp8' uses torchao: compare with FP8BackendType.AO."),
     Row("RNGType", "HPU MLU MUSA NEURON NPU SDAA XLA XPU",
         "The random states of the CPU and of GPUs are synced. Leave it out, and call set_seed, which seeds the device "
         "of every rank."),
-    Row("LoggerType", "AIM CLEARML DVCLIVE SWANLAB", _TRACKER),
     Row("DynamoBackend", """AOT_TORCHXLA_TRACE_ONCE AOT_TS_NVFUSER FX2TRT HPU_BACKEND NEURON NVPRIMS_NVFUSER OFI ONNXRT
         TENSORRT TORCHXLA_TRACE_ONCE TVM""",
         "Pass torch's own name of the compiler as a string, such as dynamo_backend='tvm'; the package that adds it to "
@@ -169,7 +118,10 @@ TABLE = (
     Row("notebook_launcher", """dataloader_config dynamo_plugin fsdp_plugin gradient_accumulation_plugin
         kwargs_handlers log_with parallelism_config project_config project_dir torch_tp_plugin""",
         "pass it to the Accelerator that the function creates"),
-    Row("Accelerator", "deepspeed_plugin deepspeed_plugins megatron_lm_plugin",
+    Row("Accelerator", "deepspeed_plugins",
+        "an Accelerator trains all its models in the same way: pass one plugin, as deepspeed_plugin"),
+    Row("AcceleratorState", "deepspeed_plugin", "pass it to the Accelerator"),
+    Row("Accelerator", "megatron_lm_plugin",
         "choose from DDP (the default on several ranks), FSDP2 (fsdp_plugin), tensor parallel (torch_tp_plugin) and "
         "several dimensions (parallelism_config)"),
     Row("Accelerator", "fp16", "pass mixed_precision='fp16'"),
@@ -210,8 +162,10 @@ TABLE = (
         "leave it out, and tie weights with retie_parameters"),
     # Options of `accelerate launch` and torchrun, and settings of which the command has a flag for one value.
     Row("notebook-accel launch", "downcast_bf16 no_tpu* tpu tpu_* vm", _TPU),
-    Row("notebook-accel launch", "deepspeed* megatron_lm* use_deepspeed* use_megatron* zero*", _SHARDING),
-    Row("notebook-accel launch", "offload_*", "use --use_fsdp --fsdp_offload_params true"),
+    Row("notebook-accel launch", "megatron_lm* use_megatron*", _SHARDING),
+    Row("notebook-accel launch", "deepspeed_config", "use --use_deepspeed and --deepspeed_config_file"),
+    Row("notebook-accel launch", "deepspeed_hostfile deepspeed_inclusion_filter "
+        "deepspeed_exclusion_filter", _MACHINES),
     Row("notebook-accel launch", "fp8_*",
         "fp8 uses torchao: use --mixed_precision fp8, and configure it in the script with AORecipeKwargs"),
     Row("notebook-accel launch", "aws_*",
@@ -223,8 +177,6 @@ TABLE = (
     Row("notebook-accel launch", "env", "set the variable before the command: NAME=value notebook-accel launch …"),
     Row("notebook-accel launch", "main_training_function",
         "the script runs as a whole, as with python: call the function in the script"),
-    Row("notebook-accel launch", "gradient_clipping",
-        "clip gradients in the script: accelerator.clip_grad_norm_(model.parameters(), 1.0)"),
     Row("notebook-accel launch", "mpirun_hostfile",
         "MPI is not needed: use --num_machines, --machine_rank and --main_process_ip on each machine"),
     Row("notebook-accel launch", "nproc_per_node", "use --num_processes, the number of ranks on all machines together"),
@@ -236,13 +188,26 @@ TABLE = (
     Row("notebook-accel launch", "device use_cpu", "use --cpu for the CPU"),
     Row("%accelerate", "use_fsdp", "did you mean --strategy fsdp?"),
     Row("%accelerate", "cpu use_cpu", "did you mean --device cpu?"),
+    # Keys of DeepSpeed's configuration, and of its section in Accelerate's file.
+    Row("DeepSpeed", "optimizer.*", "create torch's own optimizer in the code, and pass it to prepare"),
+    Row("DeepSpeed", "scheduler.*", "create torch's own scheduler in the code, and pass it to prepare"),
+    Row("DeepSpeed", "amp.*", "set bf16.enabled or fp16.enabled, or pass mixed_precision"),
+    Row("DeepSpeed", "fp16.loss_scale", "write 0 or leave it out: the scale follows overflows"),
+    Row("DeepSpeed", "fp16.fp16_master_weights_and_grads bf16.bf16_master_weights_and_grads",
+        "optimizers always step in float32"),
+    Row("DeepSpeed", "communication_data_type data_types.* zero_optimization.zero_quantized*",
+        "pass FullyShardedDataParallelPlugin(mixed_precision_policy=MixedPrecisionPolicy(reduce_dtype=...))"),
+    Row("DeepSpeed", "zero_optimization.mics_*", "pass ParallelismConfig(dp_replicate_size=..., dp_shard_size=...)"),
+    Row("DeepSpeed", "tensor_parallel.*", "pass torch_tp_plugin=TorchTensorParallelPlugin(...)"),
+    Row("DeepSpeed", "sequence_parallel_size", _NO_SEQUENCES),
+    Row("DeepSpeed", "pipeline.*", "use torch.distributed.pipelining on the ranks of a launch"),
+    Row("DeepSpeed", "deepspeed_hostfile deepspeed_inclusion_filter deepspeed_exclusion_filter", _MACHINES),
     # Keys of Accelerate's configuration file, with values that have an effect there.
     Row("configuration file", "compute_environment",
         "SageMaker's own launcher starts its jobs; use LOCAL_MACHINE here"),
     Row("configuration file", "main_training_function",
         "the function is what notebook_launcher() is given, the script what it runs"),
     Row("configuration file", "downcast_bf16", "it is for TPUs; mixed_precision: bf16 is for GPUs and CPUs"),
-    Row("configuration file", "deepspeed_config", "distributed_type: FSDP shards as its stage 3 does"),
     Row("configuration file", "megatron_lm_config", "use distributed_type: FSDP, or Accelerator(torch_tp_plugin=...)"),
     Row("configuration file", "parallelism_config_cp_backend", "write torch, or leave it out"),
     Row("configuration file", "parallelism_config_sp*", _NO_SEQUENCES),
@@ -256,7 +221,6 @@ TABLE = (
         "TPU pods are started with gcloud; each of their machines runs the notebook or the script"),
     Row("configuration file", "fsdp_ignored_modules",
         "use Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(ignored_modules=...))"),
-    Row("distributed_type", "DEEPSPEED", "FSDP shards as its stage 3 does"),
     Row("distributed_type", "MEGATRON_LM", "use FSDP, or Accelerator(torch_tp_plugin=...) for tensor parallel layers"),
     Row("distributed_type", "TP", "use MULTI_GPU, and Accelerator(torch_tp_plugin=...)"),
     Row("fsdp_state_dict_type", "LOCAL_STATE_DICT",
@@ -288,14 +252,55 @@ def instead_of(written: str, where: str) -> str:
 
 
 def of_import(name: str, module: str = "") -> str:
-    """The message about a name of Accelerate that can't be imported here; empty if Accelerate has no such name either.
+    """The message about a name of Accelerate that is refused here; empty if Accelerate has no such name either.
 
     Args:
         name: The name.
         module: The module that it is imported from, without the package, such as `commands.launch`.
     """
-    row = row_of(name, "import") or row_of(f"{module}.{name}", "import")
-    return "" if row is None else f"notebook_accel has no {name}, which belongs to {row.subject}. {row.instead}"
+    return next((_refusal(name, row) for row in _rows_of_import(name, module, ("import", "use"))), "")
+
+
+def stand_in(name: str, module: str = "") -> type[Any] | None:
+    """What is imported under a name of Accelerate's that is refused when it is used; `None` for all other names.
+
+    It is a class, so that `isinstance` with it is `False`. To call it is an error with advice, whether it stands for a
+    class or for a function.
+
+    Args:
+        name: The name.
+        module: The module that it is imported from, without the package, such as `commands.launch`.
+    """
+    return next((_stand_in(name, _refusal(name, row)) for row in _rows_of_import(name, module, ("use",))), None)
+
+
+def _rows_of_import(name: str, module: str, places: Iterable[str]) -> Iterator[Row]:
+    for place in places:
+        row = row_of(name, place) or row_of(f"{module}.{name}", place)
+        if row is not None:
+            yield row
+
+
+def _refusal(name: str, row: Row) -> str:
+    return f"notebook_accel has no {name}, which belongs to {row.subject}. {row.instead}"
+
+
+class StandIn(type):
+    """The class of the classes that stand for what is refused when it is used."""
+
+    refusal: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedNameError(cls.refusal, name=cls.__name__)
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(f"{cls.__name__}.{name}: {cls.refusal}")
+
+
+@functools.cache
+def _stand_in(name: str, refusal: str) -> type[Any]:
+    # The package finds the class under its name, so it can be sent to ranks.
+    return StandIn(name, (), {"__module__": __package__, "__doc__": refusal, "refusal": refusal})
 
 
 def refuse(where: str, **arguments: Any) -> None:
@@ -320,7 +325,9 @@ def listed(where: str) -> LookUp:
     return look_up
 
 
-def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explained(
+    *look_ups: LookUp, also: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator, with which a call that has an unknown keyword ends in an error that says what to write instead.
 
     Where no look-up has an answer, the error suggests the parameter with the most similar name. The error of a
@@ -328,6 +335,7 @@ def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     Args:
         look_ups: The first one that knows the keyword answers.
+        also: Returns the keywords that the function takes as `**`, given all arguments of the call by name.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -340,6 +348,8 @@ def explained(*look_ups: LookUp) -> Callable[[Callable[P, R]], Callable[P, R]]:
             for keyword in kwargs:
                 if keyword not in known:
                     given = {**dict(zip(positional, args, strict=False)), **kwargs}
+                    if keyword in also(given):
+                        continue
                     title = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
                     instead = next((found for each in look_ups if (found := each(keyword, given))), "")
                     hint = (

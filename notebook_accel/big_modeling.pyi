@@ -1,4 +1,6 @@
 # Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.big_modeling import attach_layerwise_casting_hooks as attach_layerwise_casting_hooks, cpu_offload as cpu_offload, disk_offload as disk_offload, dispatch_model as dispatch_model, infer_auto_device_map as infer_auto_device_map, load_checkpoint_and_dispatch as load_checkpoint_and_dispatch
 from notebook_accel.train.checkpoints.weights import load_checkpoint_in_model as load_checkpoint_in_model
+from notebook_accel.train.helpers.cpu_offload import cpu_offload_with_hook as cpu_offload_with_hook
 from notebook_accel.train.helpers.empty_models import init_empty_weights as init_empty_weights, init_on_device as init_on_device
 from notebook_accel.train.helpers.module_tensors import find_tied_parameters as find_tied_parameters, retie_parameters as retie_parameters

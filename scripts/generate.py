@@ -36,7 +36,7 @@ def stub(modules: Mapping[str, str], submodules: Iterable[str], last: str) -> st
     """Return the text of a stub, which has a line for each module that names are imported from."""
     names_by_module = defaultdict(list)
     for name, module in sorted(modules.items()):
-        names_by_module[f"notebook_accel.{module}"].append(name)
+        names_by_module[exports.path_of(module)].append(name)
     sources = {".": sorted({*submodules} - {*modules}), **dict(sorted(names_by_module.items()))}
     lines = [
         f"from {source} import {', '.join(f'{name} as {name}' for name in names)}\n"  # `as` exports it, too
@@ -48,11 +48,17 @@ def stub(modules: Mapping[str, str], submodules: Iterable[str], last: str) -> st
 
 def stubs() -> dict[Path, str]:
     """Return the path and the text of each stub."""
-    modules = {"": exports.exported(), **exports.accelerate_modules()}
+    own = {"": exports.exported(), **exports.accelerate_modules()}
+    others = exports.of_accelerate_by_module()
+    modules = {module: {**own.get(module, {}), **others.get(module, {})} for module in (*own, *others)}
     submodules = defaultdict(list)
-    for module in filter(None, modules):
-        folder, _, name = module.rpartition(".")
-        submodules[folder].append(name)
+    for module in filter(None, [*modules]):
+        while module:
+            folder, _, name = module.rpartition(".")
+            if name not in submodules[folder]:
+                submodules[folder].append(name)
+            modules.setdefault(module, {})
+            module = folder
     found = {}
     for module, names in modules.items():
         path = ROOT.joinpath("notebook_accel", *module.split("."))
@@ -177,26 +183,32 @@ def recorded_imports() -> dict[str, list[tuple[int, Pairs]]]:
 
 
 def outcome(module: str, name: str) -> str:
-    """Return whether an import of Accelerate's works here, is refused, or is missing, by the tables."""
+    """Return what an import of Accelerate's does here, by the tables.
+
+    It works; the name is Accelerate's own, and so works if Accelerate is installed; it is refused when it is used, or
+    when it is imported; or it is missing.
+    """
     modules = exports.accelerate_modules()
     path = f"{module}.{name}".lstrip(".")
     known = {*modules[module], "__version__"} if module in modules else {*exports.exported(), "__version__"}
     if (module == "" or module in modules) and (name in known or path in modules):
         return "works"
-    if name in advice.names("import") or path in accelerate_names.ALL_REFUSED:
-        return "refused"
-    return "missing"
+    if path in accelerate_names.WITHOUT_OWN_NAMES:
+        return "works"
+    if name in exports.of_accelerate():
+        return "accelerate"
+    if advice.stand_in(name, module) is not None:
+        return "use"
+    return "refused" if advice.of_import(name, module) else "missing"
 
 
-def share(section: list[tuple[int, Pairs]]) -> tuple[int, int, int]:
-    """Return the number of files, of those of which every import works, and of those of which none is missing."""
-    total = working = answered = 0
-    for count, pairs in section:
-        outcomes = {outcome(*pair) for pair in pairs}
-        total += count
-        working += count * (outcomes <= {"works"})
-        answered += count * ("missing" not in outcomes)
-    return total, working, answered
+WORKS = ("works", "accelerate")
+ANSWERED = (*WORKS, "use")
+
+
+def share(section: list[tuple[int, Pairs]], outcomes: Iterable[str] = ("missing", "refused", *ANSWERED)) -> int:
+    """Return the number of files whose imports all have one of these outcomes."""
+    return sum(count for count, pairs in section if {outcome(*pair) for pair in pairs} <= {*outcomes})
 
 
 def percent(part: int, whole: int) -> str:
@@ -207,30 +219,32 @@ def percent(part: int, whole: int) -> str:
 def documents() -> dict[Path, str]:
     """Return the path and the text of each document with generated parts."""
     record = recorded_imports()
-    total, working, answered = share(record["sample"])
+    sample = record["sample"]
     parts = {
         "share": (
-            f"Of {total} public files that import Accelerate, {percent(working, total)} import only names that are "
-            f"available. In {percent(answered, total)}, each name is either available or refused with a message that "
-            "says what to use instead."
+            f"Of {share(sample)} public files that import Accelerate, {percent(share(sample, WORKS), share(sample))} "
+            f"import only names that are available. In {percent(share(sample, ANSWERED), share(sample))}, each name "
+            "is either available, or can be imported and says what to use instead when it is used."
         ),
         "shares": "\n".join(
             [
-                "| files | number | every import works | every import works or is refused with advice |",
+                "| files | number | every name is available | every name is available, or answered when it is used |",
                 "|---|---|---|---|",
-                _shares("a sample of those that import `accelerate`", record["sample"]),
+                _shares("a sample of those that import `accelerate`", sample),
                 _shares("files that import one of Accelerate's inner modules, a few of each", record["by module"]),
             ]
         ),
         "names": "\n".join(["| module | names |", "|---|---|", *_names_by_module()]),
-        "refused": "\n".join(
-            ["| belongs to | instead | names |", "|---|---|---|"]
+        "accelerates": "\n".join(
+            ["| module | names |", "|---|---|"]
             + [
-                f"| {row.subject} | {row.instead} | {', '.join(f'`{name}`' for name in row.names)} |"
-                for row in advice.TABLE
-                if row.where == "import"
+                f"| `notebook_accel.{module}` | {_listed(names)} |"
+                for module, names in exports.of_accelerate_by_module().items()
+                if module not in ("", "utils")
             ]
         ),
+        "used": "\n".join(["| belongs to | instead | names |", "|---|---|---|", *_refused("use")]),
+        "refused": "\n".join(["| belongs to | instead | names |", "|---|---|---|", *_refused("import")]),
         "members": "\n".join(["| class | instead | members |", "|---|---|---|", *_refused_members()]),
         "interfaces": "\n".join(
             ["| call | `%accelerate` | `notebook-accel launch` | file | environment |", "|---|---|---|---|---|"]
@@ -252,8 +266,15 @@ def documents() -> dict[Path, str]:
 
 
 def _shares(files: str, section: list[tuple[int, Pairs]]) -> str:
-    total, working, answered = share(section)
-    return f"| {files} | {total} | {percent(working, total)} | {percent(answered, total)} |"
+    total = share(section)
+    parts = (percent(share(section, outcomes), total) for outcomes in (WORKS, ANSWERED))
+    return f"| {files} | {total} | {' | '.join(parts)} |"
+
+
+def _refused(where: str) -> Iterator[str]:
+    for row in advice.TABLE:
+        if row.where == where and row.names:
+            yield f"| {row.subject} | {row.instead} | {', '.join(f'`{name}`' for name in row.names)} |"
 
 
 def _names_by_module() -> Iterator[str]:
@@ -314,7 +335,7 @@ def main() -> None:
     for path in {*(ROOT / "notebook_accel").rglob("*.pyi")} - {*written}:
         path.unlink()
     for path, text in written.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     for path, text in documents().items():
         path.write_text(text, encoding="utf-8")

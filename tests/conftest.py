@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from notebook_accel import rank_local
 from notebook_accel.events import emit
+from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.show.console import Terminal
 from notebook_accel.launch.wire.mirrored import library_settings
 
@@ -78,6 +79,14 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
         for name in [name for name in os.environ if name.startswith(("ACCELERATE_", "FSDP_"))]:
             patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_are_not_shared() -> Iterator[None]:
+    """No test is to use, or to leave behind, the base server of whoever runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(base_server.VARIABLE, "0")
         yield
 
 

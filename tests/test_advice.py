@@ -6,11 +6,20 @@ from collections.abc import Callable
 import pytest
 import torch
 from click.testing import CliRunner
+from torch.utils.data import DataLoader
 
 import notebook_accel
-from notebook_accel import Accelerator, advice, data_loader, load_checkpoint_in_model, notebook_launcher, utils
+from notebook_accel import (
+    Accelerator,
+    AcceleratorState,
+    advice,
+    data_loader,
+    load_checkpoint_in_model,
+    notebook_launcher,
+    utils,
+)
 from notebook_accel.cli.main import main
-from notebook_accel.config import keys
+from notebook_accel.config import deepspeed, keys
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.notebook.ipython import magic_commands
 from notebook_accel.notebook.magics.command import command as accelerate_magic
@@ -22,6 +31,18 @@ def import_it(name: str) -> None:
     module, _, last = name.rpartition(".")
     importlib.import_module(f"notebook_accel.{module}".rstrip("."))
     exec(f"from notebook_accel{'.' * bool(module)}{module} import {last}")
+
+
+def use_it(name: str) -> None:
+    module, _, last = name.rpartition(".")
+    getattr(importlib.import_module(f"notebook_accel.{module}".rstrip(".")), last)()
+
+
+def configure_deepspeed(name: str) -> None:
+    section, _, key = name.rpartition(".")
+    if name.startswith("deepspeed_"):
+        keys.check("deepspeed_config", {name: "1"}, "deepspeed_config")
+    deepspeed.translate({"zero_optimization": {"stage": 2}} | ({section: {key: 1}} if section else {key: 1}))
 
 
 def launch(name: str) -> None:
@@ -39,10 +60,13 @@ def key(name: str) -> None:
 
 WRITERS: dict[str, Callable[[str], object]] = {
     "import": import_it,
+    "use": use_it,
+    "DeepSpeed": configure_deepspeed,
+    "AcceleratorState": lambda name: AcceleratorState(**{name: 1}),
     "notebook_launcher": lambda name: notebook_launcher(print, **{name: 1}),
     "Accelerator": lambda name: Accelerator(**{name: 1}),
     "options of an Accelerator": lambda name: utils.ProjectConfiguration(**{name: 1}),
-    "prepared loader": lambda name: data_loader.DataLoaderShard([1], **{name: 1}),
+    "prepared loader": lambda name: data_loader.DataLoaderShard(DataLoader([1]), **{name: 1}),
     "load_checkpoint_in_model": lambda name: load_checkpoint_in_model(torch.nn.Linear(1, 1), "", **{name: 1}),
     "set_module_tensor_to_device": lambda name: utils.set_module_tensor_to_device(
         torch.nn.Linear(1, 1), "weight", "cpu", **{name: 1}

@@ -18,12 +18,19 @@ ROOT = Path(__file__).parents[1]
 WITH_IPYKERNEL = {"ipython", "tornado", "traitlets"}
 """Imported where a kernel or a Jupyter server runs: their own packages bring them."""
 IF_THERE = {
+    "accelerate",
+    "aim",
     "amdsmi",
+    "clearml",
     "comet-ml",
+    "dvclive",
+    "fastmcp",
+    "fastmcp-slim",
     "jupyter-server",
     "marimo",
     "mlflow",
     "pandas",
+    "swanlab",
     "torchao",
     "torchdata",
     "trackio",
@@ -71,10 +78,11 @@ def normal(name: str) -> str:
 
 
 def test_what_is_imported_is_declared_and_nothing_else() -> None:
-    of_extras = declared("tpu") | declared("cluster") | declared("remote")
+    of_extras = declared("tpu") | declared("cluster") | declared("remote") | declared("mcp")
     always = imported() - IF_THERE - WITH_IPYKERNEL - of_extras | {"torch"}
     assert declared() == always | NOT_IMPORTED
     assert declared("cluster") == {"ray"} <= imported()
+    assert declared("mcp") == {"jupyter-server-mcp"}, "which brings fastmcp"
     assert declared("remote") - imported() == REGISTERED_WITH_FSSPEC
 
 

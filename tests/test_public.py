@@ -19,6 +19,8 @@ KEYWORD_ONLY = {
     "kwargs": None,
     "name": None,
     "notes": None,
+    "rules": None,
+    "notify": None,
     "gpus": None,
     "device": None,
     "env": None,

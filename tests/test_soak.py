@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import map_soak
 from tests.soak import Soak
 
 
@@ -19,3 +20,11 @@ def test_trainings_whose_processes_are_killed_end_in_the_same_bits_and_leave_not
     assert report.problems == [], (tmp_path / "log").read_text()
     assert report.kills == {"driver": 1, "rank": 1}
     assert report.launches > report.runs
+
+
+@pytest.mark.nightly  # `tests/kernel/test_map.py` kills a rank once, and `test_map_work.py` 10,000 that it simulates
+def test_maps_whose_processes_are_killed_end_with_one_value_for_each_item(tmp_path: Path) -> None:
+    """Calls with thousands of items, on ranks that are killed several times a second."""
+    report = map_soak.soak(tmp_path, seed=4, kills=10)
+    assert report.problems == []
+    assert report.kills.total() == 10

@@ -29,7 +29,7 @@ def attributes() -> None:
     assert_type(accelerate.utils.is_torch_version(">=", "2.6"), bool)
     assert_type(accelerate.state.is_initialized(), bool)
     assert_type(operations.find_batch_size([]), int)
-    accelerate.hooks  # type: ignore[attr-defined]  # noqa: B018  # all its names are refused
+    accelerate.inference  # type: ignore[attr-defined]  # noqa: B018  # all its names are refused
 
 
 def launch(shell: notebook_accel.Accelerator) -> None:

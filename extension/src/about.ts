@@ -5,9 +5,9 @@ import { canNotify } from "./page";
 import { choose, chosen } from "./preferences";
 import { html } from "./template";
 
-/** What is known of the run, unfolded on request, and what the page does besides. */
+/** What is known of the run, and what the page does besides. */
 export class About {
-  readonly element = make("details", "na-about");
+  readonly element = make("div", "na-about");
   #facts: Record<string, string> = {};
   #hint = "";
 
@@ -26,8 +26,7 @@ export class About {
     const isNotified = chosen("notify") && canNotify() && Notification.permission === "granted";
     const blocked = canNotify() ? nothing : "The browser lets only pages of this machine or https notify";
     render(
-      html`<summary class="na-fold">About this run</summary>
-      <dl class="na-about-facts">${facts.map(
+      html`<dl class="na-about-facts">${facts.map(
         ([name, fact]) => html`<dt class="na-key">${name}</dt><dd class="na-about-fact">${fact}</dd>`,
       )}</dl>
       <div class="na-options">

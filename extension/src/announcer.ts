@@ -1,4 +1,5 @@
 import { make, setText } from "./dom";
+import { isLive } from "./kernelLost";
 import type { State } from "./model";
 import type { StopState } from "./stopper";
 
@@ -18,12 +19,13 @@ export class Announcer {
     }
     // The text of a note may change each second, so announce only its first version.
     if (head.note && !this.#noteShown) news.push(head.note);
-    if (head.paused !== this.#paused) news.push(head.paused ? "paused" : "running again");
+    const isPaused = head.state === "paused";
+    if (isPaused !== this.#paused && isLive(head)) news.push(isPaused ? "paused" : "running again");
     if (stop !== this.#stop && stop !== "disconnected")
       news.push(stop === "stopped" ? `${head.name} ${head.status}` : stop);
     this.#failed = head.failed.length;
     this.#noteShown = head.note !== "";
-    this.#paused = head.paused;
+    this.#paused = isPaused;
     this.#stop = stop;
     if (news.length > 0) setText(this.element, news.join(". "));
   }

@@ -37,7 +37,7 @@ export class Charts {
     this.#redraw = redraw;
     this.#send = send;
     this.#chooser = new Chooser((choice) => this.#choose(choice));
-    this.element.append(this.#chooser.element, this.#grid, this.#note);
+    this.element.append(this.#grid, this.#note, this.#chooser.element);
     this.#resizes = new ResizeObserver(() => this.#fit());
     this.#resizes.observe(this.element);
     this.#unwatch = watchTheme(() => this.#recolor());

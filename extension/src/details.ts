@@ -35,7 +35,10 @@ export class Details {
       <button type="button" class="na-ask" title="Show the Python stack of rank ${this.#rank}"
         ?hidden=${ENDED.includes(rank.phase)} @click=${this.#onAsk}>Where is it now?</button>
       ${this.#stack}
-      <div class="na-subbars">${inOrder(rank.bars).map(([, bar]) => subbar(bar))}</div>
+      <div class="na-subbars">${inOrder(rank.bars)
+        .map(([, bar]) => bar)
+        .sort((one, other) => Number(one.closed) - Number(other.closed) || one.depth - other.depth)
+        .map(subbar)}</div>
       <div class="na-doing">${rank.detail}</div>
       <div class="na-all-values">${pairs(values)}</div>
       ${this.#log.element}

@@ -1,8 +1,8 @@
-import { render } from "lit-html";
-import { About } from "./about";
+import { nothing, render } from "lit-html";
 import { Controls } from "./controls";
-import { make } from "./dom";
+import { make, percent } from "./dom";
 import { progressBar, timeLeft } from "./elements";
+import { isLive } from "./kernelLost";
 import type { State } from "./model";
 import type { Stopper, StopState } from "./stopper";
 import { html } from "./template";
@@ -24,17 +24,20 @@ const HINTS: Record<StopState, string> = {
 
 const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };
 
-/** The top of the panel: the job's name, status and progress, the Stop button, and the controls of its training. */
+/** The top of the panel: how the job is in one line, the Stop button, the controls of its training, and notices. */
 export class Header {
   readonly element = make("div", "na-head");
   #stopper: Stopper;
   #onStop: () => void;
   #controls: Controls;
-  #about = new About();
+  /** The advice that the user has closed. */
+  #closed = "";
+  #redraw: () => void;
 
   constructor(stopper: Stopper, redraw: () => void, send: (content: object) => void) {
     this.#stopper = stopper;
     this.#controls = new Controls(send);
+    this.#redraw = redraw;
     this.#onStop = () => {
       stopper.click();
       redraw();
@@ -43,30 +46,40 @@ export class Header {
 
   update({ head, controls }: State): void {
     const { state } = this.#stopper;
-    this.#controls.update(state === "disconnected" ? NO_CONTROLS : controls);
-    this.#about.update(head.about);
-    const status = state === "disconnected" ? "not connected" : head.paused ? "paused" : head.status;
-    const words = [head.summary, timeLeft(head)].filter(Boolean).join(", ");
+    const isOver = state === "stopped" || state === "disconnected";
+    this.#controls.update(isOver ? NO_CONTROLS : controls);
+    const word = state === "disconnected" ? "not connected" : head.state;
+    const words = [head.place, head.summary, timeLeft(head)].filter(Boolean).join(", ");
+    const close = () => {
+      this.#closed = head.advice;
+      this.#redraw();
+    };
+    const advice = html`<div class="na-advice">
+      <span>${head.advice}</span>
+      <button type="button" class="na-icon" aria-label="Close this advice" @click=${close}>×</button>
+    </div>`;
     render(
       html`<div class="na-top">
-        <div class="na-title">
-          <span class="na-name">${head.name}</span>
-          <span class="na-status">${status}</span>
-          <span class="na-place">${head.devices}</span>
-        </div>
+        <span class="na-name">${head.name}</span>
+        <span class="na-status" data-state=${word}>${word}</span>
+        <span class="na-done">${isLive(head) ? percent(head.done) : ""}</span>
+        <span class="na-doing-now" title=${head.place || nothing}>${head.place}</span>
+        <span class="na-times">
+          <span class="na-left">${timeLeft(head)}</span>
+          <span class="na-elapsed">${head.elapsed}</span>
+        </span>
         <button type="button" class="na-stop" data-state=${state} title=${HINTS[state]}
           ?disabled=${state !== "stop" && state !== "stopping"} @click=${this.#onStop}>${LABELS[state]}</button>
       </div>
-      <div class="na-choices">${head.choices}</div>
       ${progressBar("na-overall", "The whole job", head.done, words)}
-      <div class="na-times">
+      <div class="na-under">
+        <span class="na-place">${head.devices}</span>
         <span class="na-summary">${head.summary}</span>
-        <span class="na-elapsed">${head.elapsed}</span>
-        <span class="na-left">${timeLeft(head)}</span>
+        ${this.#controls.element}
       </div>
-      ${this.#controls.element}
+      <div class="na-choices">${head.choices}</div>
       <div class="na-note">${head.note}</div>
-      ${this.#about.element}`,
+      ${head.advice && head.advice !== this.#closed ? advice : nothing}`,
       this.element,
     );
   }

@@ -12,10 +12,17 @@ export function isLive(head: Head): boolean {
 export function afterKernelLoss(state: State): State {
   const { head } = state;
   const note = head.kernel_lost_note;
-  if (note) return { ...state, head: { ...head, time_left: "", note } };
+  if (note) return { ...state, head: { ...head, time_left: "", note, advice: "" } };
   return {
     ...state,
-    head: { ...head, status: "ended with its kernel", time_left: "", note: "" },
+    head: {
+      ...head,
+      status: "ended with its kernel",
+      state: "ended with its kernel",
+      time_left: "",
+      note: "",
+      advice: "",
+    },
     ranks: Object.fromEntries(Object.entries(state.ranks).map(([number, rank]) => [number, ended(rank)])),
   };
 }

@@ -44,13 +44,18 @@ export interface Head {
   /** How many ranks on which hardware, and the attempt if it is not the first. */
   devices: string;
   status: Status;
-  /** Whether the training waits until the user resumes it. */
-  paused: boolean;
+  /** The status in a word, and while the job runs, what is wrong or special, such as `stalled`. */
+  state: string;
+  /** How far it is, such as `epoch 2/5 › batch 31/47`. */
+  place: string;
   elapsed: string;
   time_left: string;
   done: Done;
-  /** Choices that were made for the user, and what the user has changed, one a line; empty if there are none. */
+  /** Choices that were made for the user, one a line; empty if there are none. */
   choices: string;
+  /** How it was restarted, and what the user has changed. */
+  changes: string[];
+  /** What the percentage of the whole job hides, such as a rank that is slower. */
   summary: string;
   /** What is known of the run: its call, when it began, and the like, by name. */
   about: Record<string, string>;
@@ -58,6 +63,8 @@ export interface Head {
   tab: string;
   /** A notice about the whole job, such as a stall; empty if there is none. */
   note: string;
+  /** What would make it faster; empty if nothing is known. */
+  advice: string;
   /** `rows`, or `grid` if there are many ranks. */
   layout: string;
   /** Whether to show one line only, because the ranks have nothing to show yet. */
@@ -129,6 +136,8 @@ export interface Rank {
   /** Why it stands out among the ranks, such as `behind`; empty if it does not. */
   mark: string;
   error: string;
+  /** Whether it failed only because another rank had. */
+  is_consequence: boolean;
   /** The memory that it uses, on the host and on its device. */
   memory: string;
   /** How busy it is, and its memory, in a few words. */
@@ -153,6 +162,8 @@ export interface Metric {
   now: string;
   /** The minimum and maximum over the ranks at that step; empty if they are equal. */
   range: string;
+  /** The fact that matters most, such as `best 0.12 at step 400`. */
+  brief: string;
   /** The step of the last value; the first, best, least, and greatest value, each with its step; values not finite. */
   facts: string[];
   /** Whether `x` are steps; otherwise, the reports of each rank are counted. */

@@ -1,13 +1,17 @@
+import { About } from "./about";
 import { Announcer } from "./announcer";
 import { Charts } from "./charts";
 import { ChartRequests } from "./charts/requests";
-import { make, setAttribute } from "./dom";
+import { make, setAttribute, setText } from "./dom";
 import { Header } from "./header";
 import { LogView } from "./logs/logView";
 import type { Questions } from "./questions";
 import { Ranks } from "./ranks";
 import type { Stopper } from "./stopper";
 import type { Store } from "./store";
+import { Tabs } from "./tabs";
+
+const EVENTS_TAB = 2;
 
 /** Keys that the panel handles, and with which a notebook would otherwise edit or leave the cell. */
 const KEYS = ["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
@@ -22,6 +26,9 @@ export class Panel {
   #charts: Charts;
   #ranks: Ranks;
   #log: LogView;
+  #events = make("div", "na-events");
+  #about = new About();
+  #tabs: Tabs;
   #frame = 0;
   #moved = false;
   #focused: HTMLElement | undefined;
@@ -40,17 +47,17 @@ export class Panel {
     this.#header = new Header(stopper, redraw, send);
     const title = () => store.state.head.name;
     this.#ranks = new Ranks(redraw, send, questions, title);
-    this.#log = new LogView({ rank: null, title }, questions, false);
+    const log = new LogView({ rank: null, title }, questions, false);
+    this.#log = log;
+    this.#tabs = new Tabs("What to show of the job", [
+      { label: "Ranks", element: this.#ranks.element },
+      { label: "Logs", element: log.element, onChoose: (isChosen) => (log.element.open = isChosen) },
+      { label: "Events", element: this.#events },
+      { label: "About", element: this.#about.element },
+    ]);
     this.#charts = new Charts(new ChartRequests(questions), redraw, send);
     this.element = make("section", "na-panel", { role: "region" });
-    // Charts appear with the first metric, so put them last: then they push nothing in the panel down.
-    this.element.append(
-      this.#header.element,
-      this.#ranks.element,
-      this.#log.element,
-      this.#charts.element,
-      this.#announcer.element,
-    );
+    this.element.append(this.#header.element, this.#charts.element, this.#tabs.element, this.#announcer.element);
     this.element.addEventListener("keydown", (event) => {
       if (KEYS.includes(event.key)) event.stopPropagation();
     });
@@ -128,7 +135,7 @@ export class Panel {
     const { head } = state;
     setAttribute(this.element, "aria-label", `${head.name} ${head.devices}`);
     setAttribute(this.element, "data-status", head.status);
-    setAttribute(this.element, "data-paused", head.paused ? "" : null);
+    setAttribute(this.element, "data-state", head.state);
     setAttribute(this.element, "data-layout", head.layout);
     setAttribute(this.element, "data-disconnected", this.#store.isConnected ? null : "");
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
@@ -136,8 +143,11 @@ export class Panel {
     this.#header.update(state);
     this.#announcer.update(state, this.#stopper.state);
     let hasMore = false;
-    this.#log.element.hidden = head.brief;
+    this.#tabs.element.hidden = head.brief;
+    this.#about.update(head.about);
     if (!head.brief) {
+      setText(this.#events, head.changes.join("\n") || "Nothing yet: restarts and changes that you make appear here.");
+      this.#tabs.setCount(EVENTS_TAB, head.changes.length);
       hasMore = this.#ranks.update(state);
       this.#log.update({});
       hasMore = this.#charts.update(state) || hasMore;

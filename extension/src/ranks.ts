@@ -1,4 +1,4 @@
-import { render, type TemplateResult } from "lit-html";
+import { nothing, render, type TemplateResult } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
 import { Details } from "./details";
 import { make } from "./dom";
@@ -7,7 +7,7 @@ import { Grid } from "./grid";
 import { LogView } from "./logs/logView";
 import type { State } from "./model";
 import type { Questions } from "./questions";
-import { row } from "./row";
+import { heading, row } from "./row";
 import { html } from "./template";
 
 /** How many of the failed ranks have a row below the grid even if the user has not expanded them. */
@@ -49,23 +49,25 @@ export class Ranks {
 
   #list(label: string, order: string[], { head, ranks }: State): TemplateResult {
     type Item = [string, TemplateResult];
+    const names = reported(head.metric_names, order, ranks);
     const rows = [...new Set(order)].flatMap((number): [Item, string][] => {
       const rank = ranks[number];
       if (rank === undefined) return [];
-      const drawn = row(number, rank, head.metric_names, this.#details.get(number), () => this.#toggle(number));
+      const drawn = row(number, rank, names, this.#details.get(number), () => this.#toggle(number));
       return [[[number, drawn], rank.host]];
     });
-    const heading = (host: string, index: number): Item => [
+    const machine = (host: string, index: number): Item => [
       `host ${index}`,
       html`<div class="na-machine" role="listitem">${host}</div>`,
     ];
-    const all = withHeadings(rows, heading);
+    const all = withHeadings(rows, machine);
     const items = repeat(
       all,
       ([key]) => key,
       ([, drawn]) => drawn,
     );
-    return html`<div class="na-rows" role="list" aria-label=${label} ?hidden=${all.length === 0}>${items}</div>`;
+    const titles = all.length > 0 ? heading(names) : nothing;
+    return html`${titles}<div class="na-rows" role="list" aria-label=${label} ?hidden=${all.length === 0}>${items}</div>`;
   }
 
   #toggle(rank: string): void {
@@ -82,4 +84,9 @@ export class Ranks {
     this.#send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
     this.#redraw();
   }
+}
+
+/** The metrics that any of these ranks has, in their order. */
+function reported(names: string[], order: string[], ranks: State["ranks"]): string[] {
+  return names.filter((name) => order.some((number) => ranks[number] && name in ranks[number].values));
 }

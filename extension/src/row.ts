@@ -1,7 +1,7 @@
 import { nothing, type TemplateResult } from "lit-html";
 import type { Details } from "./details";
 import { inOrderOf, percent } from "./dom";
-import { pairs, progressBar, timeLeft } from "./elements";
+import { progressBar, timeLeft } from "./elements";
 import type { Rank } from "./model";
 import { html } from "./template";
 
@@ -25,6 +25,9 @@ export function row(
   const words = [rank.text, timeLeft(rank)].filter(Boolean).join(", ");
   const values = inOrderOf(names, rank.values);
   const valueLines = values.map(([name, value]) => `${name} ${value}`).join("\n");
+  const cells = names.map(
+    (name) => html`<span class="na-number"><span class="na-unseen">${name} </span>${rank.values[name]}</span>`,
+  );
   const usage = [rank.memory, ...Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`)];
   return html`<div class="na-row" role="listitem" data-rank=${number} data-phase=${rank.phase}
     data-marked=${rank.mark ? "" : nothing}>
@@ -45,11 +48,23 @@ export function row(
         <span class="na-text" title=${rank.text || nothing}>${rank.text}</span>
       </span>
       <span class="na-remaining">${timeLeft(rank)}</span>
-      <span class="na-values" title=${valueLines || nothing}>${pairs(values)}</span>
+      <span class="na-values" title=${valueLines || nothing}>${cells}</span>
       <span class="na-memory" title=${usage.filter(Boolean).join("\n") || nothing}>${rank.usage}</span>
     </div>
-    <div class="na-error" ?hidden=${!rank.error}>${rank.error}</div>
+    <div class="na-error" data-consequence=${rank.is_consequence ? "" : nothing} ?hidden=${!rank.error}>${rank.error}</div>
     <div class="na-warning" ?hidden=${!rank.warning}>${rank.warning}</div>
     ${details?.draw(rank, names)}
+  </div>`;
+}
+
+/** The titles of the columns. A metric is as wide as its values, and those that don't fit are left out. */
+export function heading(names: string[]): TemplateResult {
+  return html`<div class="na-line na-titles" aria-hidden="true">
+    <span class="na-rank">Rank</span>
+    <span class="na-phase">State</span>
+    <span class="na-words">Progress</span>
+    <span class="na-remaining">Left</span>
+    <span class="na-values">${names.map((name) => html`<span class="na-number" title=${name}>${name}</span>`)}</span>
+    <span class="na-memory">Device</span>
   </div>`;
 }

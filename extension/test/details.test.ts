@@ -33,7 +33,8 @@ describe("an expanded rank", () => {
     store.apply({ seq: 1, patch: { head: { metric_names }, ranks: { "1": { values } } } });
     await drawn();
     const names = (list: string) => [...row.querySelectorAll(`${list} .na-key`)].map((key) => key.textContent);
-    expect(names(".na-values")).toEqual(metric_names);
+    const titles = [...(row.parentElement?.parentElement?.querySelectorAll(".na-titles .na-values > *") ?? [])];
+    expect(titles.map((title) => title.textContent)).toEqual(metric_names);
     expect(names(".na-all-values").slice(0, 3)).toEqual(metric_names);
   });
 

@@ -12,15 +12,18 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       name: "train()",
       devices: `on ${size} ranks`,
       status: "running",
-      paused: false,
+      state: head.status ?? "running",
+      place: "epoch 1/4",
       elapsed: "6 s elapsed",
       time_left: "30 s",
       done: 250,
       choices: "",
-      summary: "25% at the median rank",
+      changes: [],
+      summary: "",
       about: { Job: "a1b2c3" },
       tab: "25%",
       note: "",
+      advice: "",
       layout: size > 16 ? "grid" : "rows",
       brief: false,
       blocking: true,
@@ -47,6 +50,7 @@ export function aRank(): Rank {
     time_left: "30 s",
     mark: "",
     error: "",
+    is_consequence: false,
     memory: "512 MB, GPU 2.0 GB",
     usage: "GPU 87%, 2.0 GB",
     usage_facts: { CPU: "98% of a core", temperature: "66 °C" },
@@ -73,7 +77,7 @@ export function aBar(): Bar {
 
 export function aMetric(fields: Partial<Metric> = {}): Metric {
   const columns = { x: [0, 10], mean: [1, 0.5], low: [], high: [], marks: [] };
-  return { now: "0.5", range: "", facts: ["last at step 10"], by_step: true, ...columns, ...fields };
+  return { now: "0.5", range: "", brief: "", facts: ["last at step 10"], by_step: true, ...columns, ...fields };
 }
 
 export function aStore(size: number, head: Partial<Head> = {}): Store {

@@ -146,6 +146,40 @@ describe("the panel", () => {
     expect(find(show(aStore(2, { brief: true, choices: "no GPU" })), ".na-choices").textContent).toBe("no GPU");
   });
 
+  it("says how the whole job is in one line", () => {
+    const panel = show(aStore(2, { state: "stalled", time_left: "", summary: "slowest: rank 1, 20%" }));
+    expect(texts(panel, ".na-top > *:not(.na-times)")).toEqual(["train()", "stalled", "25%", "epoch 1/4", "Stop"]);
+    expect(find(panel, ".na-summary").textContent).toBe("slowest: rank 1, 20%");
+    expect(panel.dataset.state).toBe("stalled");
+  });
+
+  it("has advice beside what is wrong, which the user can close", async () => {
+    const panel = show(aStore(2, { note: "No progress", advice: "Use workers." }));
+    expect([find(panel, ".na-note").textContent, find(panel, ".na-advice span").textContent]).toEqual([
+      "No progress",
+      "Use workers.",
+    ]);
+    find(panel, ".na-advice button").click();
+    await drawn();
+    expect(panel.querySelector(".na-advice")).toBeNull();
+  });
+
+  it("has what the user changed, and what is known, behind tabs", async () => {
+    const panel = show(aStore(2, { changes: ["lr=0.1 after step 3"] }));
+    const tabs = [...panel.querySelectorAll<HTMLElement>("[role=tab]")];
+    const seen = () =>
+      [...panel.querySelectorAll<HTMLElement>("[role=tabpanel]")].map((each) => !each.hidden).indexOf(true);
+    expect([tabs.map((tab) => tab.textContent), seen()]).toEqual([["Ranks", "Logs", "Events (1)", "About"], 0]);
+    tabs[0]?.focus();
+    for (const key of ["ArrowRight", "ArrowRight"]) {
+      document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    }
+    expect([document.activeElement, seen()]).toEqual([tabs[2], 2]);
+    expect(find(panel, ".na-events").textContent).toBe("lr=0.1 after step 3");
+    tabs[3]?.click();
+    expect(find(panel, ".na-about-fact").textContent).toBe("a1b2c3");
+  });
+
   it("marks a rank that is behind in words", async () => {
     const store = aStore(2);
     const panel = show(store);

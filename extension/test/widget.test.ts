@@ -120,8 +120,11 @@ describe("the widget", () => {
   });
 
   it("says that a job has ended with its kernel", async () => {
-    const model = new FakeModel({ seq: 0, state: aState(2) });
+    const state = aState(2);
+    state.controls.commands = [{ action: "pause", label: "Pause", hint: "", possible: true }];
+    const model = new FakeModel({ seq: 0, state });
     const { el } = open(model).view();
+    expect(find(el, ".na-controls").hidden).toBe(false);
     model.receive({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
     model.widget_manager.kernel.statusChanged.emit("busy");
     await drawn();
@@ -130,6 +133,7 @@ describe("the widget", () => {
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("ended with its kernel");
     expect(find(el, ".na-panel").dataset.status).toBe("ended with its kernel");
+    expect(find(el, ".na-controls").hidden).toBe(true);
     expect([...el.querySelectorAll(".na-word")].map((word) => word.textContent)).toEqual(["stopped", "done"]);
     expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(true);
     expect(find(el, "[role=status]").textContent).toBe("train() ended with its kernel");

@@ -11,6 +11,7 @@
     checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder; `merge-weights`
     jobs.py       ─ `jobs`, `log`, `resume`, `compare`: the jobs on this machine's disk
     scale_script.py ─ `scaling`: runs a script with several numbers of ranks
+    server.py     ─ `server`: the base servers, which have torch in memory
     env.py, lab.py ─ `env`, `lab`
 
 To add a command, add a file with a click command called `command`, and a row of `COMMANDS` in main.py. Each command is

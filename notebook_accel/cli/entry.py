@@ -15,12 +15,12 @@ def run() -> NoReturn:
     The exit code is 0, 2 for errors that the user can correct, 130 after an interrupt, or that of a script that failed.
     """
     _open_closed_streams()
-    end_server = None
+    finish = None
     try:
         if sys.argv[1:2] == ["launch"]:
             from notebook_accel.cli.launch import script_job
 
-            end_server = script_job.end_server
+            finish = script_job.finish
             script_job.warm()
         from notebook_accel.cli import main
 
@@ -29,8 +29,8 @@ def run() -> NoReturn:
         sys.stderr.write("interrupted\n")
         sys.exit(INTERRUPTED)
     finally:
-        if end_server is not None:
-            end_server()
+        if finish is not None:
+            finish()
 
 
 def _open_closed_streams() -> None:

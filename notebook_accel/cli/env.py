@@ -20,6 +20,7 @@ from notebook_accel import __version__, hardware
 from notebook_accel.config import file
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.hardware import cores
+from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.job.text import size
 
 _PACKAGES = ("torch", "numpy", "safetensors", "cloudpickle", "torchao", "torchdata", "torch_xla", "transformers",
@@ -51,7 +52,13 @@ def collect() -> dict[str, dict[str, Any]]:
 
 
 def _package() -> dict[str, Any]:
-    return {"version": __version__, "folder": str(Path(__file__).parents[1]), "python": sys.executable}
+    shared = base_server.of_this_process()
+    return {
+        "version": __version__,
+        "folder": str(Path(__file__).parents[1]),
+        "python": sys.executable,
+        "base server": "none" if shared is None else base_server.describe(shared),
+    }
 
 
 def _system() -> dict[str, Any]:

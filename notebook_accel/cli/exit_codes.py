@@ -6,3 +6,9 @@ INTERRUPTED = 130
 """After Ctrl-C: 128 + SIGINT, the convention of shells."""
 DAMAGED = 1
 """`checkpoints verify` has found one that is damaged."""
+NOT_REACHED = 1
+"""`wait` ended because the job had failed, was stopped, or ended without reaching the condition."""
+STALLED = 3
+"""`wait` ended because the job is stalled."""
+TIMED_OUT = 124
+"""`wait` ended because its time was up, as of `timeout` of the GNU core utilities."""

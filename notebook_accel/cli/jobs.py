@@ -1,15 +1,22 @@
-"""`notebook-accel jobs`, `log`, `resume`, and `compare`: the jobs on this machine's disk, without a notebook."""
+"""`notebook-accel jobs`, `job`, `explain`, `wait`, `log`, `resume`, and `compare`: jobs on this machine's disk."""
 
 from __future__ import annotations
 
 import json
+import math
+import time
 from dataclasses import asdict
 
 import click
 
+from notebook_accel.cli.exit_codes import NOT_REACHED, STALLED, TIMED_OUT
 from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.launch.driver import attach
+from notebook_accel.launch.job import describe, requests, waiting
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.followed_job import FollowedJob
 
 
 @click.command("jobs")
@@ -22,6 +29,66 @@ def list_jobs(last: int, as_json: bool) -> None:
         click.echo(json.dumps([{**asdict(each), "status": each.status.value} for each in found], indent=2))
     else:
         click.echo(repr(found))
+
+
+@click.command("job")
+@click.argument("job", metavar="JOB")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show_job(job: str, as_json: bool) -> None:
+    """Print the state of a job: progress, time left, metrics, and what is wrong.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique.
+    """
+    from notebook_accel.insight.job_facts import facts
+
+    found = attach.find(job)
+    click.echo(json.dumps(facts(found), indent=2) if as_json else describe.summary(found))
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(job: str, as_json: bool) -> None:
+    """Say why a job has failed, is stalled, or is slow, with the evidence.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. Lines that begin with a bar were
+    written by the code of the job.
+    """
+    found = attach.find(job).explain()
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else repr(found))
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+@click.option("--until", metavar="CONDITION", help="Wait for a value of a metric, such as 'loss<0.1'.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Wait for so long, at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> int:
+    """Wait until a job ends, stalls, or reaches a value, and print its state.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. A value is the mean over the ranks
+    at the last step that they all have reported.
+
+    The exit code is 0 if the job is done or has reached the value, 1 if it has ended in another way, 3 if it is
+    stalled, and 124 if the time is up.
+    """
+    from notebook_accel.insight.job_facts import wait_facts
+
+    condition = None if until is None else waiting.Condition.parse(until)
+    seconds = math.inf if timeout is None else requests.checked_timeout(timeout)
+    followed = FollowedJob(records.find(job, ""), show=lambda: None)
+    followed.refresh()
+
+    def pause(seconds: float) -> None:
+        time.sleep(seconds)
+        followed.refresh()
+
+    found = waiting.wait(followed.job, condition, seconds, pause)
+    facts = wait_facts(followed.job, found)
+    click.echo(json.dumps(facts, indent=2) if as_json else f"{found.text}\n{facts['job']['text']}")
+    if found.event == waiting.ENDED:
+        return 0 if until is None and followed.job.status is Status.DONE else NOT_REACHED
+    return {waiting.REACHED: 0, waiting.STALLED: STALLED, waiting.TIMEOUT: TIMED_OUT}[found.event]
 
 
 @click.command()

@@ -22,6 +22,9 @@ COMMANDS = {
     "estimate-memory": ("estimate.command", "Estimate the memory that training a model takes."),
     "checkpoints": ("checkpoints.command", "List, verify, prune, and convert checkpoints."),
     "jobs": ("jobs.list_jobs", "List the last jobs of all notebooks."),
+    "job": ("jobs.show_job", "Print the state of a job: progress, time left, metrics, and what is wrong."),
+    "explain": ("jobs.explain", "Say why a job has failed, is stalled, or is slow."),
+    "wait": ("jobs.wait", "Wait until a job ends, stalls, or reaches a value of a metric."),
     "log": ("jobs.log", "Print what the ranks of a job have written."),
     "resume": ("jobs.resume", "Continue a job from its checkpoints."),
     "compare": ("jobs.compare_jobs", "Compare two jobs: throughput, parts of a step, memory, and reported values."),
@@ -30,6 +33,7 @@ COMMANDS = {
         "Run a script with several numbers of ranks, and show how its throughput grows.",
     ),
     "merge-weights": ("checkpoints.merge_weights", "Convert a sharded checkpoint to safetensors."),
+    "server": ("server.command", "Show or end the processes that have imported torch for later launches."),
     "lab": ("lab.command", "Open JupyterLab on the examples."),
 }
 """By name, the module and name of the click command, and its line of help. A new command is a row here."""

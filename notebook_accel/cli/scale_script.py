@@ -13,7 +13,7 @@ import click
 
 from notebook_accel.cli.launch import program
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.insight.scaling import scaling
+from notebook_accel.runs.scaling import scaling
 
 
 def _numbers(context: click.Context, param: click.Parameter, value: str) -> list[int]:

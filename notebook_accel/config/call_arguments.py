@@ -140,7 +140,7 @@ def launch_advice(keyword: str, given: Mapping[str, Any]) -> str:
 def debug_advice(keyword: str, given: Mapping[str, Any]) -> str:
     """The same for `debug_launcher`."""
     found = launch_advice(keyword, given)
-    if keyword in {row.argument for row in SETTINGS.values()} | {"kwargs", "block", "detach", "in_process"}:
+    if keyword in {row.argument for row in SETTINGS.values()} | {"kwargs", "block", "detach", "in_process", "rules"}:
         there = ", which has it"
     elif found:
         there = f"; there, {found}"

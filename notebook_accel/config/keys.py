@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.advice import instead_of
-from notebook_accel.config import kinds
+from notebook_accel.config import deepspeed, kinds
 from notebook_accel.config.kinds import Kind
 from notebook_accel.config.settings import SETTINGS, LaunchConfig, Setting, is_any
 from notebook_accel.errors import ConfigurationError, did_you_mean
@@ -34,8 +34,9 @@ DISTRIBUTED: dict[str, dict[str, Any]] = {
     "FSDP": {"strategy": "fsdp"},
     "XLA": {"device": "tpu", "strategy": "ddp"},
     "SPMD": {"strategy": "spmd"},
+    "DEEPSPEED": {},
 }
-"""What each `distributed_type` sets, by field of `LaunchConfig`."""
+"""What each `distributed_type` sets, by field of `LaunchConfig`. DeepSpeed's is translated to another one."""
 
 
 def _distributed_type(name: str, value: Any) -> str:
@@ -82,6 +83,25 @@ def _fsdp_version(name: str, value: Any) -> int | None:
     return 1 if str(value) == "1" else None
 
 
+def _deepspeed(name: str, value: Any) -> dict[str, Any] | None:
+    """Accelerate's options for DeepSpeed, each with its checked value; `None` if there are none."""
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name} must be a section with keys such as zero_stage, not {value!r:.80}")
+    found = {key: _deepspeed_option(f"{name}.{key}", key, each) for key, each in value.items()}
+    return {key: each for key, each in found.items() if each is not None} or None
+
+
+def _deepspeed_option(called: str, key: str, value: Any) -> Any:
+    if key in ("gradient_accumulation_steps", "gradient_clipping"):
+        return SETTINGS[key].parse_key(called, None if value == "auto" else value)
+    if key in deepspeed.OPTIONS:
+        return None if value in (None, "none") else deepspeed.OPTIONS[key][0].parse(called, value)
+    if is_any(value, (*_UNSET_VALUES, "none")):
+        return None
+    hint = instead_of(key, "DeepSpeed") or did_you_mean(key, deepspeed.OPTIONS).removeprefix("; ")
+    raise ConfigurationError(f"{called}: {value!r:.80} is not available: {hint or 'leave it out'}")
+
+
 # fmt: off
 
 _TRANSLATED = (
@@ -89,6 +109,10 @@ _TRANSLATED = (
         Kind(_distributed_type, placeholder="KIND", choices=tuple(DISTRIBUTED)),
         f"What the ranks run on, or how models are distributed: {', '.join(DISTRIBUTED)}.",
         field="strategy", key="distributed_type", config=True,
+    ),
+    Setting(
+        Kind(_deepspeed), "What DeepSpeed would do with distributed_type: DEEPSPEED; FSDP2 does the same.",
+        field="fsdp", key="deepspeed_config", unset=_UNSET_VALUES,
     ),
     Setting(
         kinds.flag, "Use the CPU, even if there are accelerators.",
@@ -184,9 +208,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "parallelism_config_sp_attn_implementation": (None, "sdpa"),
     **dict.fromkeys(("command_file", "commands", "downcast_bf16", "fsdp_ignored_modules"), _UNSET_VALUES),
     **dict.fromkeys(("tpu_env", "tpu_name", "tpu_use_cluster", "tpu_use_sudo", "tpu_vm", "tpu_zone"), _UNSET_VALUES),
-    **dict.fromkeys(
-        ("deepspeed_config", "fp8_config", "ipex_config", "megatron_lm_config", "mpirun_config"), _UNSET_VALUES
-    ),
+    **dict.fromkeys(("fp8_config", "ipex_config", "megatron_lm_config", "mpirun_config"), _UNSET_VALUES),
 }
 """Keys without an effect, and the values that are accepted; `advice.py` says what to write in place of any other."""
 GROUPS = ("fsdp_config", "dynamo_config", "parallelism_config")
@@ -319,7 +341,20 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
     """
     found: dict[str, tuple[Any, str]] = {}
     kind = keys.get("distributed_type")
-    for name, value in DISTRIBUTED.get(kind or "", {}).items():
+    if kind == "DEEPSPEED":
+        translation = deepspeed.translate_options(keys.get("deepspeed_config") or {})
+        kind = "FSDP" if translation.fsdp else None
+        keys = {**keys, **translation.fsdp}
+        for name, value in (
+            ("strategy", "fsdp" if translation.fsdp else "ddp"),
+            ("mixed_precision", translation.mixed_precision),
+            ("gradient_accumulation_steps", translation.accumulation_steps),
+            ("gradient_clipping", translation.clipping),
+        ):
+            if value is not None:
+                found[name] = (value, "deepspeed_config")
+        found["notices"] = ((translation.line,), "deepspeed_config")
+    for name, value in DISTRIBUTED.get(keys.get("distributed_type") or "", {}).items():
         found[name] = (value, "distributed_type")
     if keys.get("use_cpu"):
         _set(found, "device", "cpu", "use_cpu")

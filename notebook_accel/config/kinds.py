@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.config import durations, remote_folders, ssh_hosts
+from notebook_accel.config import addresses, durations, remote_folders, ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
@@ -253,6 +253,20 @@ def _read_number(text: str) -> Any:
     return int(text) if re.fullmatch(r"\s*-?\d+\s*", text) else text
 
 
+def read_number(text: Any) -> Any:
+    """A number that is written as text, whole if it is; anything else unchanged."""
+    if not isinstance(text, str):
+        return text
+    whole = _read_number(text)
+    return whole if isinstance(whole, int) else _read_seconds(text)
+
+
+def _check_norm(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ConfigurationError(f"{name}={value!r:.80} must be a number above 0")
+    return float(value)
+
+
 def _read_seconds(text: str) -> Any:
     try:
         return float(text)
@@ -296,6 +310,8 @@ flag = Kind(_check_flag, _read_flag, placeholder="true|false", choices=("true", 
 """True or false."""
 seconds = Kind(_check_seconds, _read_seconds, placeholder="SECONDS")
 """A time above 0."""
+norm = Kind(_check_norm, _read_seconds, placeholder="NORM")
+
 optional_seconds = Kind(
     lambda name, value: None if value is None else _check_seconds(name, value),
     lambda text: None if text.strip().lower() in ("0", "off", "none") else _read_seconds(text),
@@ -316,6 +332,8 @@ address = Kind(_check_address, placeholder="HOST")
 """A host's name or address."""
 cluster = Kind(_check_cluster, placeholder="ADDRESS", choices=("auto", "slurm"))
 """`auto`, `host:port` or `ray://host:port` of Ray, or `slurm`; empty for none."""
+targets = Kind(addresses.check, addresses.read, placeholder="ADDRESS")
+"""Addresses and functions that are notified."""
 join_timeout = Kind(_check_join_timeout)
 """`{"timeout": seconds}`, how long to wait for other nodes."""
 label = Kind(_check_label)

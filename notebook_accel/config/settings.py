@@ -130,6 +130,13 @@ class LaunchConfig:
         magic=("--gradient-accumulation-steps", "--gradient-accumulation"),
         key="gradient_accumulation_steps", config=True, launch="Resources",
     )] = 1
+    gradient_clipping: Annotated[float | None, Setting(
+        kinds.norm, "The greatest norm of the gradients, to which the ranks' Accelerators clip them at each step.",
+        variable="NOTEBOOK_ACCEL_GRADIENT_CLIPPING", rank_variable="ACCELERATE_GRADIENT_CLIPPING",
+        magic=("--gradient-clipping",),
+        key="gradient_clipping", unset=(0, 0.0, "auto"), launch="Resources",
+    )] = None
+    """`None`: they are not clipped, except by the user's code."""
     strategy: Annotated[str, Setting(
         kinds.choice(*STRATEGIES),
         "ddp: every rank has the whole model; fsdp: a shard; spmd: one rank for a whole TPU. Default: ddp.",
@@ -291,6 +298,12 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_STALL_AFTER",
     )] = 60.0
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
+    notify: Annotated[tuple[Any, ...], Setting(
+        kinds.targets,
+        argument="notify", python_only=True,
+        variable="NOTEBOOK_ACCEL_NOTIFY",
+    )] = ()
+    """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
     # fmt: on
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""

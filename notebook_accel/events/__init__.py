@@ -8,6 +8,8 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     jobs.py      ─ what the driver records about a job, or about a rank from outside
     requests.py  ─ what is sent to a rank, and its replies to requests
     control.py   ─ pausing and changing a training, step by step the same on all ranks
+    items.py     ─ the items of a map, and what ranks have made of them
+    rules.py     ─ what a job does by itself once a metric meets a condition
     encoding.py  ─ events as JSON objects with binary blobs, and back
     emit.py      ─ how code on a rank emits an event without knowing how the rank was launched
 
@@ -42,6 +44,7 @@ from notebook_accel.events.emit import (
     training_step,
 )
 from notebook_accel.events.encoding import from_wire, is_sound, to_wire
+from notebook_accel.events.items import ItemsDone, ItemsGiven, ItemsRequested
 from notebook_accel.events.jobs import (
     AttemptStarted,
     CheckpointSaved,
@@ -50,6 +53,7 @@ from notebook_accel.events.jobs import (
     Location,
     NodeLeaving,
     Notice,
+    Remarked,
     Seeded,
     Signalled,
     SnapshotSaved,
@@ -105,6 +109,7 @@ from notebook_accel.events.requests import (
     SamplesRequested,
     StacksRequested,
 )
+from notebook_accel.events.rules import Rule, RuleChanged
 
 __all__ = [
     "Answer",
@@ -133,6 +138,9 @@ __all__ = [
     "HotLine",
     "InputRequested",
     "Interrupt",
+    "ItemsDone",
+    "ItemsGiven",
+    "ItemsRequested",
     "JobEnded",
     "JobStarted",
     "LargestArrays",
@@ -154,10 +162,13 @@ __all__ = [
     "ProfileRequested",
     "Profiled",
     "Raised",
+    "Remarked",
     "Report",
     "Reports",
     "ResidentHistory",
     "Returned",
+    "Rule",
+    "RuleChanged",
     "Sampled",
     "SamplesRequested",
     "Seeded",

@@ -75,6 +75,9 @@ class StepClock(Protocol):
 class ControlledLoop(Protocol):
     """The loop over `Accelerator.epochs`, as the controls use it on the thread that trains."""
 
+    count: int
+    """The number of epochs."""
+
     @property
     def refusals(self) -> Mapping[str, str]:
         """Why it can't do what the controls want, by action, where it can't."""

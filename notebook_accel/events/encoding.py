@@ -9,8 +9,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import control, jobs, ranks, reports, requests
+from notebook_accel.events import control, items, jobs, ranks, reports, requests, rules
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
+from notebook_accel.events.items import ItemsDone, ItemsGiven
 from notebook_accel.events.jobs import Location, Stalled
 from notebook_accel.events.ranks import (
     Failed,
@@ -31,16 +32,19 @@ from notebook_accel.events.ranks import (
 )
 from notebook_accel.events.reports import Reports
 from notebook_accel.events.requests import Collective, CollectivesRecorded, Profiled
+from notebook_accel.events.rules import Rule, RuleChanged
 
 EVENTS: dict[str, type[Event]] = {
     found.kind: found
-    for module in (ranks, reports, jobs, requests, control)
+    for module in (ranks, reports, jobs, requests, control, rules, items)
     for found in vars(module).values()
     if isinstance(found, type) and issubclass(found, Event) and found is not Event
 }
 """Every event class, by its `kind`."""
 BLOB_FIELDS: dict[type[Event], str] = {
     Failed: "exception",
+    ItemsDone: "data",
+    ItemsGiven: "data",
     MemorySnapshot: "data",
     Profiled: "trace",
     Reports: "columns",
@@ -157,6 +161,7 @@ NESTED_FIELDS: dict[type[Event], dict[str, Callable[[Any], Any]]] = {
     StepTimes: {"lines": _list_of(HotLine)},
     Stacks: {"threads": _list_of(ThreadStack, frames=_frames)},
     Stalled: {"places": _list_of(Location, phase=Phase, frames=_frames)},
+    RuleChanged: {"rule": lambda value: Rule(**value)},
 }
 """The fields that are not plain JSON, and the functions that rebuild them from it."""
 _PLAIN_FIELDS = {

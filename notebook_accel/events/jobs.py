@@ -44,6 +44,8 @@ class JobStarted(Event):
     """The versions of Python, torch and this package."""
     checkpoint_dir: str = ""
     """The absolute path of the folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
+    part_of: str = ""
+    """The ID of the sweep that it is a trial of; empty if it is none."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,14 @@ class SnapshotSaved(Event):
 
     kind = "snapshot saved"
     path: str
+
+
+@dataclass(frozen=True)
+class Remarked(Event):
+    """A line for the job's notes that came while it ran, such as who asked to stop it."""
+
+    kind = "remark"
+    text: str
 
 
 @dataclass(frozen=True)

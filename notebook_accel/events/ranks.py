@@ -56,6 +56,17 @@ class Bar(Event):
     closed: bool = False
     leave: bool = True
     """Whether it stays visible after it is closed."""
+    counts: str = ""
+    """`epochs`: those of the whole training; `batches`: those of one pass over a loader; empty for a bar that the user
+    draws."""
+    initial: float = 0.0
+    """The units that were done before it began, such as those of a training that resumes."""
+    passes: int = 0
+    """How many bars that count as much have been there before it; only for an outermost bar."""
+    weight: float = 1.0
+    """How much of a unit of the bar around it this bar stands for, as a fraction."""
+    part: float = 0.0
+    """How much of its current unit bars inside it have done that are closed, as a fraction."""
 
 
 @dataclass(frozen=True)

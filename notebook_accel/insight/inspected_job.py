@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from notebook_accel.insight import collectives as last_collectives
+    from notebook_accel.insight.explanation import Explanation
     from notebook_accel.insight.flamegraph import Flamegraph
     from notebook_accel.insight.profiles import JobProfile
     from notebook_accel.launch.job.location import JobStacks, StacksByRank
@@ -53,6 +54,16 @@ class InspectedJob(JobHandle):
         """What would make training faster: sentences with their evidence. Empty if nothing seems wrong."""
         return advice.advice({state.rank: state.step_times for state in self._ranks if state.step_times is not None})
 
+    def explain(self) -> Explanation:
+        """Says why the job has failed, is stalled, or is slow, each with the evidence for it.
+
+        It is made from what is recorded, so it doesn't disturb the ranks, and works after the job has ended. It prints
+        as text; `findings` has the parts, and `as_json()` a dict for programs.
+        """
+        from notebook_accel.insight import explanation
+
+        return explanation.explain(self)
+
     def log(self, rank: int | None = None, last: int | None = 1000) -> str:
         """The last lines that the ranks have written, in the order of arrival, without colors.
 
@@ -69,7 +80,8 @@ class InspectedJob(JobHandle):
         """
         from notebook_accel.launch.job import output_log
 
-        return output_log.last_lines(self.output_log, [state.rank for state in self._ranks], rank, last)
+        lines = output_log.last_lines(self.output_log, [state.rank for state in self._ranks], rank, last)
+        return output_log.as_text(lines, labeled=rank is None)
 
     def stacks(self, timeout: float = 5.0) -> JobStacks:
         """Returns the current Python stack of each thread of each rank, without disturbing the ranks.

@@ -9,6 +9,7 @@ color alone.
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 from notebook_accel.launch.job.text import shortened
@@ -16,7 +17,8 @@ from notebook_accel.launch.job.text import shortened
 _TEXT_LIMIT = 300
 EDGE = "#808080"
 BLUE, GREEN, RED, AMBER = "#2f81d0", "#2e8b57", "#b3261e", "#f2b84b"
-INK = {RED: "#ffffff", AMBER: "#1a1a1a"}
+DEEP_BLUE, DEEP_GREEN, DEEP_GREY = "#1f66a8", "#1f7344", "#5c6166"
+INK = {AMBER: "#1a1a1a"} | dict.fromkeys((RED, DEEP_BLUE, DEEP_GREEN, DEEP_GREY), "#ffffff")
 """The color of text, by the color of its background."""
 _CELL = {
     is_number: f"padding:1px 12px 1px 0;vertical-align:top;text-align:{align}"
@@ -116,11 +118,32 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), numbers: Sequ
     return element("table", "".join(lines), "border-collapse:collapse;margin:6px 0")
 
 
+def lab_button(kind: str, command: str, label: str, job: str) -> str:
+    """A button for a job, which only the extension of JupyterLab makes visible, and understands.
+
+    It has no text, which some front ends would show without the button.
+
+    Args:
+        kind: The class by which `extension/lab/style/index.css` shows it, with its text.
+        command: One of `extension/lab/src/commands.ts`.
+        label: What it does, for screen readers.
+        job: The ID of the job.
+    """
+    attributes = {
+        "class": kind,
+        "type": "button",
+        "aria-label": label,
+        "data-commandlinker-command": command,
+        "data-commandlinker-args": json.dumps({"job": job}),
+    }
+    return element("button", "", "display:none", **attributes)
+
+
 def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *, wrap: bool) -> str:
     """A table over the whole width, whose columns keep their widths regardless of their contents.
 
     Args:
-        head: The title and the width of each column.
+        head: The title of each column as HTML, and its width.
         rows: The cells of each row as HTML, or a single cell that spans all columns.
         wrap: Whether long text wraps; otherwise it is cut off, and no row changes its height.
     """
@@ -128,7 +151,7 @@ def wide_table(head: Iterable[tuple[str, str]], rows: Iterable[Iterable[str]], *
     cell = "text-align:left;vertical-align:top;padding:2px 8px 2px 0;" + (
         "overflow-wrap:anywhere" if wrap else "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
     )
-    lines = [_row("th", map(text, titles), lambda column: f"{cell};width:{widths[column]}")]
+    lines = [_row("th", titles, lambda column: f"{cell};width:{widths[column]}")]
     for row in rows:
         cells = list(row)
         if len(cells) == 1:

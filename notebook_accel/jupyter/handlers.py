@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import cache
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
@@ -27,18 +26,13 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
-from notebook_accel.jupyter.reader_process import ReaderProcess
+from notebook_accel.jupyter.reader_process import reader
 from notebook_accel.launch.journal import records
 
 _ID = r"([0-9a-f]{12})"
 _SESSION = r"([0-9A-Za-z-]{8,64})"
 _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
-
-
-@cache
-def _reader() -> ReaderProcess:  # one server has one event loop
-    return ReaderProcess()
 
 
 class _Handler(APIHandler):
@@ -48,7 +42,7 @@ class _Handler(APIHandler):
 
     async def _relay(self, call: str, **arguments: object) -> None:
         """Answers with what the reader answers."""
-        status, body = await _reader().ask(call, **arguments)
+        status, body = await reader().ask(call, **arguments)
         if status >= 400:
             raise web.HTTPError(status, body.decode())
         if body == b"null":

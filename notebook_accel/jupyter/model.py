@@ -33,8 +33,12 @@ class JobRow(TypedDict):
     id: str
     title: str
     status: StatusName
+    state: str
+    """The same in a word for the user, such as `stalled` or `paused` while it runs."""
     live: bool
     """Whether it may still run."""
+    seconds: float
+    """How long it has run."""
     done: Done
     summary: str
     """How it is getting on, in a line: `4 ranks · 57% · 2:10 left`."""
@@ -54,6 +58,8 @@ class JobRow(TypedDict):
     """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
     resumable: bool
     """Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it."""
+    part: bool
+    """Whether it is one of the trials of a sweep, whose board tells how they end."""
 
 
 class JobListing(TypedDict):

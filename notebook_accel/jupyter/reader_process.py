@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import subprocess
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from notebook_accel.launch.system import processes
@@ -126,6 +126,12 @@ class ReaderProcess:
         """Waits until the process has ended."""
         if self._task is not None:
             await self._task
+
+
+@cache
+def reader() -> ReaderProcess:
+    """The process of this server, which has one event loop."""
+    return ReaderProcess()
 
 
 def _start(channel: socket.socket) -> subprocess.Popen[bytes]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 from notebook_accel.events import Phase
 from notebook_accel.insight.pictures import (
     AMBER,
     BLUE,
+    DEEP_BLUE,
+    DEEP_GREEN,
+    DEEP_GREY,
+    EDGE,
     GREEN,
     RED,
     badge,
     div,
     element,
+    lab_button,
     name,
     progress_bar,
     text,
@@ -32,22 +37,17 @@ from notebook_accel.launch.job.text import percent, value
 from notebook_accel.panel import static_chart
 from notebook_accel.rank_spans import named
 
-_RANK, _PROGRESS, _METRICS, _MEMORY = ("Rank", "5.5em"), ("Progress", "auto"), ("Metrics", "30%"), ("Memory", "30%")
-_WIDE_RANK = "8em"
-"""The width of the first column while text is cut off rather than wrapped."""
+_METRIC_COLUMNS = 4
+"""The most metrics with a column in the table of ranks."""
 _SPARK_WIDTH = 24
 _CHART_POINTS = 110
 _MOST_METRICS = 12
-_NAME_LIMIT = 24
-"""Characters of a metric's name beside its value, which must not be cut off."""
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
-_RESUME_COMMAND = "notebook-accel:resume"
-"""Of extension/lab, as in `commands.ts` there."""
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
-_UNBROKEN = "display:inline-block;max-width:100%;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom"
-"""Of a name with its value, so that a line doesn't end between them."""
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
+_STATES = {"running": DEEP_BLUE, "done": DEEP_GREEN, "stalled": AMBER, "paused": AMBER, "failing": RED, "failed": RED}
+"""The color of the badge of a state; others are gray."""
 
 
 def bundle(job: Job, *, fallback: bool = False) -> dict[str, str]:
@@ -66,30 +66,33 @@ def draw(job: Job, *, fallback: bool = False) -> str:
     found = progress.overview(job)
     parts = [_head(job, found, fallback and not job.status.ended), _choices(job), _resume(job)]
     if not progress.is_brief(job):
-        # Metrics appear only once they are reported, so they come after the ranks, which then keep their position.
-        parts += [
-            _total(job, found),
-            _stall(job),
-            _warnings(job),
-            _ranks(job, found, not fallback),
-            _metrics(job),
-            _stacks(job),
-            _foot(job),
-        ]
-    return div("".join(parts), "max-width:64em;line-height:1.4")
+        # Metrics appear once they are reported: while the job runs, they are after the ranks, which keep their place.
+        ranks, metrics = _ranks(job, found, not fallback), _metrics(job)
+        parts += [_total(job, found), _stall(job), _warnings(job)]
+        parts += [metrics, ranks] if job.status.ended else [ranks, metrics]
+        parts += [_stacks(job)]
+    return div("".join(parts), "max-width:80em;line-height:1.4")
 
 
 def _head(job: Job, found: Overview, dated: bool) -> str:
+    """How the job is, in a line, and the smaller facts below it."""
     words = headline(job, found)
     parts = [
-        f"{element('b', text(job.title))} on {words.ranks}",
-        badge(words.status, RED) if job.status is Status.FAILED else element("b", words.status),
+        element("b", text(job.title)),
+        badge(words.status, _STATES.get(words.status, DEEP_GREY)),
+        element("b", words.done, "font-size:150%") if words.done else "",
+        text(words.place),
+        "" if job.status is Status.STARTING else words.seconds,
+        "" if dated else words.left,
     ]
     if dated:
-        parts[-1] += f" on {time.strftime('%Y-%m-%d at %H:%M:%S')}"
-    seconds = "" if job.status is Status.STARTING else words.seconds
-    parts += [words.attempt, seconds, words.median, words.slowest, words.left]
-    return div(" · ".join(part for part in parts if part), "" if job.status.ended else _ONE_LINE)
+        parts.insert(2, time.strftime("on %Y-%m-%d at %H:%M:%S"))
+    # Without the node's name, since notebooks are shared. If there are several, the ranks name them.
+    below = [f"on {words.ranks}", text(job.hardware), words.attempt, words.slowest]
+    line = "" if job.status.ended else _ONE_LINE
+    return div("&ensp;".join(filter(None, parts)), line) + div(
+        " · ".join(filter(None, below)), f"font-size:90%{line and ';' + line}"
+    )
 
 
 def _choices(job: Job) -> str:
@@ -103,26 +106,14 @@ def resume_label(job: Job) -> str:
 
 
 def _resume(job: Job) -> str:
-    """A button that continues the training, which only the extension of JupyterLab makes visible, and understands.
-
-    It has no text, which some front ends would show without the button.
-    """
+    """A button that continues the training."""
     label = resume_label(job)
-    if not label:
-        return ""
-    attributes = {
-        "class": "na-lab-resume",
-        "type": "button",
-        "aria-label": label,
-        "data-commandlinker-command": _RESUME_COMMAND,
-        "data-commandlinker-args": json.dumps({"job": job.id}),
-    }
-    return element("button", "", "display:none", **attributes)
+    return lab_button("na-lab-resume", "notebook-accel:resume", label, job.id) if label else ""
 
 
 def _total(job: Job, found: Overview) -> str:
     """The job's progress bar. It has its place from the start, so that nothing moves when there is one."""
-    return "" if job.status.ended else progress_bar(found.median if found.fractions else None)
+    return "" if job.status.ended else progress_bar(found.done)
 
 
 def _stall(job: Job) -> str:
@@ -179,16 +170,16 @@ def _spark(drawing: Drawing) -> str:
 
 def _chart(drawing: Drawing) -> str:
     found = metric_text(drawing)
-    drawn = div(element("b", name(drawing.name)), "overflow-wrap:anywhere")
+    drawn = div(name(drawing.name), "overflow-wrap:anywhere", title=drawing.name)
+    brief = element("span", text(found.brief), "font-size:85%")
+    drawn += div(f"{element('b', text(found.now), 'font-size:150%')}&ensp;{brief}", title=found.line)
     drawn += static_chart.draw(drawing, f"{drawing.name}: {found.line}")
-    drawn += div(element("b", text(found.now)))
-    for fact in [*([found.range] if found.range else []), *found.facts]:
-        drawn += div(text(fact), "font-size:90%")
     return div(drawn, _CHART_STYLE)
 
 
 _CHART_STYLE = (
-    f"display:inline-block;vertical-align:top;margin:0 18px 10px 0;width:{static_chart.WIDTH + 56}px;max-width:100%"
+    "display:inline-block;vertical-align:top;box-sizing:border-box;margin:0 8px 8px 0;padding:4px 8px;"
+    f"border:1px solid {EDGE};border-radius:5px;width:{static_chart.WIDTH + 74}px;max-width:100%"
 )
 """Beside the picture is room for numbers of ten characters. In a narrower cell, the picture is narrower."""
 
@@ -211,69 +202,69 @@ def _ranks(job: Job, found: Overview, grid: bool) -> str:
 
 
 def _table(job: Job, states: list[RankState], found: Overview, *, wrap: bool) -> str:
-    columns = _columns(states, all_of_them=not wrap)
-    cells = [_CELLS[column] for column in columns]
-    if not wrap:
-        columns[0] = (columns[0][0], _WIDE_RANK)
+    columns = _columns(states, wrap=wrap)
     rows: list[list[str]] = []
     for host, there in progress.by_host(job, states):
         rows += [[element("b", text(host))]] if host else []
         for state in there:
-            rows.append([cell(state, found) for cell in cells])
+            rows.append([cell(state, found) for _, _, cell in columns])
             reason = progress.why_failed(state)
             if reason:
-                rows.append([f"{badge('error', RED)} {element('span', text(reason), 'font-family:monospace')}"])
-    if _PROGRESS not in columns:  # one column must take the remaining width
-        columns[-1] = (columns[-1][0], "auto")
-    return wide_table(columns, rows, wrap=wrap)
+                is_cause = state.failed is None or not state.failed.from_peer
+                word = badge("error", RED) if is_cause else badge("consequence", DEEP_GREY)
+                rows.append([f"{word} {element('span', text(reason), 'font-family:monospace')}"])
+    head = [(title, width) for title, width, _ in columns]
+    if "auto" not in dict(head).values():  # one column must take the remaining width
+        head[-1] = (head[-1][0], "auto")
+    return wide_table(head, rows, wrap=wrap)
 
 
-def _columns(states: list[RankState], *, all_of_them: bool) -> list[tuple[str, str]]:
-    """The columns, few enough for a narrow page; without those that stay empty, unless all are wanted."""
-    has_bars = all_of_them or any(state.bars for state in states)
-    has_metrics = all_of_them or any(state.metrics for state in states)
-    return [_RANK, *([_PROGRESS] if has_bars else []), _METRICS if has_metrics else _MEMORY]
+def _columns(states: list[RankState], *, wrap: bool) -> list[tuple[str, str, Callable[[RankState, Overview], str]]]:
+    """The title, the width, and the cells of each column; in a table that stays, without those that are empty."""
+    names = list(dict.fromkeys(key for state in states for key in state.metrics))[:_METRIC_COLUMNS]
+    columns: list[tuple[str, str, Callable[[RankState, Overview], str]]] = [("Rank", "5.5em", _number)]
+    if not wrap or any(state.bars or state.detail for state in states):
+        columns += [("Progress", "auto", _progress)]
+    titles = "".join(element("span", name(each), _PART) for each in names)
+    columns.append(
+        (titles + element("span", "Memory", _PART), f"{min(30 + 8 * len(names), 52)}%", partial(_parts, names))
+    )
+    return columns
 
 
-def _rank(state: RankState, _: Overview) -> str:
-    """Its number and its phase, and below them what it does in that phase."""
+_PART = "display:inline-block;width:6.5em;max-width:100%;padding:0 8px 0 0;box-sizing:border-box;vertical-align:top"
+"""Of each metric and of its title: a column where there is room, and below the one before it where there is none."""
+
+
+def _number(state: RankState, _: Overview) -> str:
     phase = badge(state.phase.value, RED) if state.phase is Phase.FAILED else text(state.phase.value)
-    style = "overflow:hidden;text-overflow:ellipsis;font-size:90%"
-    detail = div(text(state.detail), style, title=state.detail)
-    return f"{element('b', str(state.rank))} {phase}{detail}"
+    return f"{element('b', str(state.rank))} {phase}"
 
 
-def _values(state: RankState, _: Overview) -> str:
-    """Its metrics, and below them its memory."""
-    metrics = list(state.metrics.items())
-    words = " ".join(f"{key}={value(number)}" for key, number in metrics)
-    short = " ".join(element("span", f"{name(key, _NAME_LIMIT)}={value(number)}", _UNBROKEN) for key, number in metrics)
-    memory = describe.load(state)
-    shown = div(short or "&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words[:1000])
-    return shown + div(text(memory), "font-size:90%", title=memory)
+def _parts(names: list[str], state: RankState, _: Overview) -> str:
+    words = describe.load(state)
+    values = "".join(element("span", _value_of(each, state) or "&nbsp;", _PART, title=each) for each in names)
+    return values + element("span", text(words), "font-size:90%", title=words)
 
 
-def _memory(state: RankState, _: Overview) -> str:
-    return text(describe.load(state))
+def _value_of(key: str, state: RankState) -> str:
+    return value(state.metrics[key]) if key in state.metrics else ""
 
 
 def _progress(state: RankState, found: Overview) -> str:
     """A bar with a text below it. Both always have their place, so that the row keeps its height."""
     line = rank_line(state, waits=found.waits)
-    parts = ("" if line.done is None else percent(line.done), line.left and f"{line.left} left", line.text)
+    parts = (
+        "" if line.done is None else percent(line.done),
+        line.left and f"{line.left} left",
+        line.text,
+        state.detail,
+    )
     words = " · ".join(part for part in parts if part)
     mark = found.mark(state)
     mark = f"{badge(mark, AMBER)} " if mark else ""
     drawn = progress_bar(line.done, _COLORS.get(state.phase, BLUE))
     return drawn + div(f"{mark}{text(words)}&nbsp;", "overflow:hidden;text-overflow:ellipsis", title=words)
-
-
-_CELLS: dict[tuple[str, str], Callable[[RankState, Overview], str]] = {
-    _RANK: _rank,
-    _PROGRESS: _progress,
-    _METRICS: _values,
-    _MEMORY: _memory,
-}
 
 
 def _box(state: RankState, found: Overview) -> str:
@@ -307,8 +298,3 @@ def _stacks(job: Job) -> str:
     if drawn and job.status.ended:
         return element("details", element("summary", "Python stacks during the stall") + drawn)
     return drawn
-
-
-def _foot(job: Job) -> str:
-    """The hardware, without the node's name, since notebooks are shared. If there are several, the ranks name them."""
-    return div(text(job.hardware), "font-size:90%") if job.hardware else ""

@@ -70,6 +70,7 @@ def metric(job: Job, name: str) -> Metric:
     return {
         "now": found.now,
         "range": found.range,
+        "brief": found.brief,
         "facts": found.facts,
         "by_step": drawing.by_step,
         "x": [point.x if point.x % 1 else int(point.x) for point in points],

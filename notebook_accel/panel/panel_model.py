@@ -29,20 +29,27 @@ class Head(TypedDict):
     devices: str
     """How many ranks on which hardware, and the attempt if it is not the first."""
     status: StatusName
-    paused: bool
-    """Whether the training waits until the user resumes it."""
+    state: str
+    """The status in a word, and while the job runs, what is wrong or special, such as `stalled`."""
+    place: str
+    """How far it is, such as `epoch 2/5 › batch 31/47`."""
     elapsed: str
     time_left: str
     done: Done
     choices: str
-    """Choices that were made for the user, and what the user has changed, one a line; empty if there are none."""
+    """Choices that were made for the user, one a line; empty if there are none."""
+    changes: list[str]
+    """How it was restarted, and what the user has changed."""
     summary: str
+    """What the percentage of the whole job hides, such as a rank that is slower."""
     about: dict[str, str]
     """What is known of the run: its call, when it began, and the like, by name."""
     tab: str
     """How it is getting on, in a few words, for the title of the browser's tab: `57% · loss 0.21`."""
     note: str
     """A notice about the whole job, such as a stall; empty if there is none."""
+    advice: str
+    """What would make it faster; empty if nothing is known."""
     layout: str
     """`rows`, or `grid` if there are many ranks."""
     brief: bool
@@ -119,6 +126,8 @@ class Rank(TypedDict):
     mark: str
     """Why it stands out among the ranks, such as `behind`; empty if it does not."""
     error: str
+    is_consequence: bool
+    """Whether it failed only because another rank had."""
     memory: str
     """The memory that it uses, on the host and on its device."""
     usage: str
@@ -144,6 +153,8 @@ class Metric(TypedDict):
     """The last value, as it was reported; with several ranks, the mean of their values at the last step."""
     range: str
     """The minimum and maximum over the ranks at that step; empty if they are equal."""
+    brief: str
+    """The fact that matters most, such as `best 0.12 at step 400`."""
     facts: list[str]
     """The step of the last value; the first, best, least, and greatest value, each with its step; values not finite."""
     by_step: bool

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from notebook_accel import events
+from notebook_accel.events import Phase
 from notebook_accel.launch.job import describe, location, progress, resources
 from notebook_accel.launch.job.headline import Headline, headline, rank_line
 from notebook_accel.launch.job.job import Job
@@ -173,6 +174,7 @@ class StateMaker:
             "time_left": line.left,
             "mark": "",
             "error": shortened(line.error, _TEXT_LIMIT),
+            "is_consequence": state.failed is not None and state.failed.from_peer,
             "memory": describe.memory(state),
             "usage": resources.brief(state) or _memory(state),
             "usage_facts": resources.facts(state),
@@ -212,15 +214,18 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "name": job.title,
         "devices": _joined(f"on {words.ranks}", job.hardware, words.attempt),
         "status": job.status.value,
-        "paused": job.is_paused and live,
+        "state": words.status,
+        "place": words.place,
         "elapsed": f"{words.seconds} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
-        "done": _thousandths(found.median if found.fractions else None),
-        "choices": "\n".join([*describe.notices(job), *([note] if note else [])]),
-        "summary": _joined(words.median, words.slowest),
+        "done": _thousandths(found.done),
+        "choices": "\n".join([*describe.choices(job), *([note] if note else [])]),
+        "changes": describe.changes(job),
+        "summary": words.slowest,
         "about": _about(job),
         "tab": _in_short(job, found, words),
         "note": _note(job),
+        "advice": _advice(job),
         "layout": "grid" if _is_grid(job) else "rows",
         "brief": progress.is_brief(job),
         "blocking": job.blocking,
@@ -252,11 +257,16 @@ def _note(job: Job) -> str:
     if job.stopping == 1 and left and not job.status.ended:
         return f"Waiting up to {GRACE:g} s for {named(left)} to end by themselves; click again to kill now."
     explained = location.explain(job) or " ".join(resources.warnings(job)[:1] if _is_grid(job) else ())
-    if not explained and (job.status.ended or not _is_grid(job)):
-        explained = " ".join(f"{sentence}." for sentence in job.advice[:1])
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Expand a rank to see its Python stack."
     return explained[:1].upper() + explained[1:]
+
+
+def _advice(job: Job) -> str:
+    """What would make it faster, unless something else matters more."""
+    if location.explain(job) or any(state.phase is Phase.FAILED for state in job.ranks):
+        return ""
+    return "".join(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in job.advice[:1])
 
 
 def _memory(state: RankState) -> str:
@@ -312,14 +322,14 @@ def _about(job: Job) -> dict[str, str]:
 
 def _in_short(job: Job, found: Overview, words: Headline) -> str:
     """`57% · loss 0.21`, for the title of the browser's tab."""
-    parts = [percent(found.median)] if found.fractions else []
+    parts = [] if found.done is None else [percent(found.done)]
     name = progress.main_metric(progress.metric_names(job))
     values = [state.metrics[name] for state in job.ranks if name is not None and name in state.metrics]
     if values:
         mean = sum(values) / len(values)
         parts.append(f"{shortened(str(name), _NAME_LIMIT)} {value(mean) if math.isfinite(mean) else mean}")
-    if job.is_paused:
-        parts.insert(0, "paused")
+    if words.status != "running" and not job.status.ended:
+        parts.insert(0, words.status)
     return _joined(*parts) or words.status
 
 

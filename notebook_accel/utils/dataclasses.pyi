@@ -1,6 +1,8 @@
 # Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.utils.dataclasses import BaseEnum as BaseEnum, BnbQuantizationConfig as BnbQuantizationConfig, ComputeEnvironment as ComputeEnvironment, CustomDtype as CustomDtype, EnumWithContains as EnumWithContains, MODEL_CONFIGS_TO_MEGATRON_PARSERS as MODEL_CONFIGS_TO_MEGATRON_PARSERS, SageMakerDistributedType as SageMakerDistributedType, add_model_config_to_megatron_parser as add_model_config_to_megatron_parser, get_module_class_from_name as get_module_class_from_name, parse_bert_config as parse_bert_config, parse_glm4_moe_config as parse_glm4_moe_config, parse_gpt2_config as parse_gpt2_config, parse_llama_config as parse_llama_config, parse_t5_config as parse_t5_config
 from notebook_accel.train.helpers.environ import str_to_bool as str_to_bool
 from notebook_accel.train.helpers.probes import compare_versions as compare_versions, is_torch_version as is_torch_version
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin as DeepSpeedPlugin
 from notebook_accel.train.options.enums import DDPCommunicationHookType as DDPCommunicationHookType, DistributedType as DistributedType, DynamoBackend as DynamoBackend, FP8BackendType as FP8BackendType, LoggerType as LoggerType, PrecisionType as PrecisionType, RNGType as RNGType
 from notebook_accel.train.options.fsdp import FSDP_AUTO_WRAP_POLICY as FSDP_AUTO_WRAP_POLICY, FSDP_BACKWARD_PREFETCH as FSDP_BACKWARD_PREFETCH, FSDP_SHARDING_STRATEGY as FSDP_SHARDING_STRATEGY, FullyShardedDataParallelPlugin as FullyShardedDataParallelPlugin
 from notebook_accel.train.options.parallelism import TorchContextParallelConfig as TorchContextParallelConfig, TorchTensorParallelConfig as TorchTensorParallelConfig

@@ -1,5 +1,6 @@
 # Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.utils.fsdp_utils import disable_fsdp_ram_efficient_loading as disable_fsdp_ram_efficient_loading, enable_fsdp_ram_efficient_loading as enable_fsdp_ram_efficient_loading, ensure_weights_retied as ensure_weights_retied, fsdp2_canonicalize_names as fsdp2_canonicalize_names, fsdp2_switch_optimizer_parameters as fsdp2_switch_optimizer_parameters, get_fsdp2_grad_scaler as get_fsdp2_grad_scaler, get_parameters_from_modules as get_parameters_from_modules
 from notebook_accel.train.checkpoints.parts import OPTIMIZER_NAME as OPTIMIZER_NAME
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, WEIGHTS_NAME as WEIGHTS_NAME
-from notebook_accel.train.helpers.fsdp_files import merge_fsdp_weights as merge_fsdp_weights
+from notebook_accel.train.helpers.checkpoint_pieces import load_fsdp_model as load_fsdp_model, load_fsdp_optimizer as load_fsdp_optimizer, merge_fsdp_weights as merge_fsdp_weights, save_fsdp_model as save_fsdp_model, save_fsdp_optimizer as save_fsdp_optimizer
 from notebook_accel.train.options.fsdp import FSDP_MODEL_NAME as FSDP_MODEL_NAME

@@ -1,4 +1,5 @@
 # Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.utils.operations import CannotPadNestedTensorWarning as CannotPadNestedTensorWarning, ConvertOutputsToFp32 as ConvertOutputsToFp32, TENSOR_INT_TO_DTYPE as TENSOR_INT_TO_DTYPE, TENSOR_TYPE_TO_INT as TENSOR_TYPE_TO_INT, get_shape as get_shape, is_torch_xpu_tensor as is_torch_xpu_tensor, pad_input_tensors as pad_input_tensors
 from notebook_accel.errors import DistributedOperationException as DistributedOperationException
 from notebook_accel.train.helpers.parallel_models import convert_outputs_to_fp32 as convert_outputs_to_fp32
 from notebook_accel.train.models.precision import convert_to_fp32 as convert_to_fp32

@@ -1,4 +1,5 @@
 # Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.utils.other import TORCH_SAFE_GLOBALS as TORCH_SAFE_GLOBALS, check_os_kernel as check_os_kernel, compile_regions_fsdp2 as compile_regions_fsdp2, get_free_port as get_free_port, get_model_tp_size as get_model_tp_size, has_repeated_blocks as has_repeated_blocks, is_repeated_blocks as is_repeated_blocks
 from notebook_accel.train.checkpoints.serialization import load as load, save as save
 from notebook_accel.train.helpers.basic_config import write_basic_config as write_basic_config
 from notebook_accel.train.helpers.module_tensors import id_tensor_storage as id_tensor_storage

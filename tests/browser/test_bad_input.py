@@ -140,7 +140,7 @@ def test_a_kernel_that_dies_while_it_starts_ranks_is_named(own_page: Page) -> No
 def test_a_job_that_cannot_be_read_says_so_in_the_sidebar_and_in_its_tab(page: Page) -> None:
     page.run(COPY)
     page.evaluate("window.jupyterapp.commands.execute('notebook-accel:show-jobs')")
-    sidebar = page.tab.get_by_role("region", name="Jobs of notebook-accel")
+    sidebar = page.tab.get_by_role("region", name="Training jobs")
     broken, sound = sidebar.locator(".na-lab-job").nth(0), sidebar.locator(".na-lab-job").nth(1)
     expect(broken).to_contain_text("This job can't be read: its journal was written by another version")
     expect(broken.locator(".na-lab-status")).to_have_text("ended")

@@ -58,8 +58,8 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     rate = controls.get_by_role("spinbutton", name="lr")
     rate.fill("-1")
     rate.press("Enter")
-    expect(controls).to_contain_text("lr=-1 is below its minimum, 0")
-    cell.panel.get_by_text("About this run").click()
+    expect(controls).to_contain_text("lr must be at least 0, not -1")
+    cell.panel.get_by_role("tab", name="About").click()
     facts = cell.panel.locator(".na-about-facts")
     for fact in ("train(4)", "torch ", "7"):
         expect(facts).to_contain_text(fact)

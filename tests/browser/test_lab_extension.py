@@ -43,7 +43,7 @@ def train():
 def jobs(page: Page) -> Locator:
     """The sidebar, shown."""
     page.evaluate("window.jupyterapp.commands.execute('notebook-accel:show-jobs')")
-    sidebar = page.tab.get_by_role("region", name="Jobs of notebook-accel")
+    sidebar = page.tab.get_by_role("region", name="Training jobs")
     expect(sidebar).to_be_visible()
     return sidebar
 

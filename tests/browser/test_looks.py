@@ -119,7 +119,9 @@ def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
         cell.rank(rank).locator(".na-toggle").click()
         expect(cell.rank(rank)).to_contain_text("a narrow cell")
     expect(cell.panel.locator(".na-chart canvas")).to_have_count(2)
-    cell.panel.get_by_text("About this run").click()
+    cell.panel.get_by_role("tab", name="About").click()
+    fits(cell)
+    cell.panel.get_by_role("tab", name="Ranks").click()
     box = cell.panel.bounding_box()
     assert box is not None
     assert box["width"] < 240

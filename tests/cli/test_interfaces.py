@@ -77,7 +77,7 @@ OF_THE_COMMAND = {
     *("COLUMNS", "LINES"),  # the size of its terminal
     "TORCH_NCCL_ASYNC_ERROR_HANDLING",  # as torch's launcher sets it
 }
-OF_ONE_SERVER = {abandoned.VARIABLE}
+OF_ONE_SERVER = {abandoned.RANK_MARK}
 OF_THE_TEST = {FILE_VARIABLE}
 
 

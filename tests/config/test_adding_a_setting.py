@@ -77,7 +77,7 @@ def test_a_setting_and_its_values_are_completed(found: dict[str, Any]) -> None:
 
 def test_arguments_are_parameters_with_the_same_defaults() -> None:
     parameters = dict(inspect.signature(notebook_launcher).parameters)
-    for name in ("function", "args", "kwargs", "block", "detach", "in_process", "rdzv_endpoint"):
+    for name in ("function", "args", "kwargs", "block", "detach", "in_process", "rules", "rdzv_endpoint"):
         del parameters[name]
     rows = {row.argument: row for row in SETTINGS.values() if row.argument}
     assert parameters.keys() == rows.keys()

@@ -11,9 +11,9 @@ import pytest
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Exited, Heartbeat, Report, Reports, StepTimes
 from notebook_accel.insight.comparison import Comparison, Line, compare
-from notebook_accel.insight.scaling import ScalingCurve
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.runs.scaling import ScalingCurve
 
 PARTS = {"data": 1.0, "copy": 0.0, "forward": 2.0, "backward": 4.0, "sync": 0.5, "optimizer": 0.5, "rest": 0.0}
 """Seconds of 100 steps."""

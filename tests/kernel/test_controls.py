@@ -48,7 +48,7 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
         assert notebook.run(f"job.{asked}()").error_text.endswith("it is paused: resume it first")
     assert "is not a finite number" in notebook.run("job.tune(lr=10**400)").error_text
     assert notebook.value("job.tune(lr=0.01)") == step
-    assert "lr=-1 is below its minimum, 0" in notebook.run("job.tune(lr=-1)").error_text
+    assert "lr must be at least 0, not -1" in notebook.run("job.tune(lr=-1)").error_text
     before = notebook.value("list(job.ranks[0].bars.values())[0].elapsed")
     notebook.check("time.sleep(1.5)")
     assert f"train() continues after step {step}" in notebook.check("%accelerate resume").text

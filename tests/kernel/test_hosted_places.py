@@ -19,7 +19,7 @@ from tests.live_notebook import Cell, Notebook
 
 pytestmark = pytest.mark.versions
 
-SUMMARY = "<b>hello()</b> on 2 ranks"
+SUMMARY = "<b>hello()</b>&ensp;"
 """The first line of the HTML. A table is below it unless the ranks end before their memory is measured."""
 VIEW = "application/vnd.jupyter.widget-view+json"
 PAGE = Path(__file__).parents[2] / "docs" / "hosted-notebooks.md"

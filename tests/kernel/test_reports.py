@@ -61,7 +61,7 @@ def test_a_thousand_reports_a_second_of_each_rank_arrive_complete(plain: Noteboo
     assert plain.value("missing(job, 2000)") == []
     (bundle,) = cell.bundles
     for view in ("text/html", "text/plain"):
-        assert "most 50 at step 400" in bundle[view]
+        assert "max 50 at step 400" in bundle[view]
         assert "2 NaN, first at step 700" in bundle[view]
         assert "last at step 1999" in bundle[view]
     plain.restart()

@@ -130,8 +130,8 @@ def test_the_ranks_that_others_wait_for_are_marked() -> None:
         return [rank["mark"] for rank in maker.whole()["ranks"].values()]
 
     waiting, running, done = Phase.WAITING, Phase.RUNNING, Phase.DONE
-    assert marks(waiting, running, waiting, waiting) == ["", "others wait", "", ""]
-    assert marks(waiting, done, waiting, done) == ["", "others wait", "", "others wait"]
+    assert marks(waiting, running, waiting, waiting) == ["", "blocking others", "", ""]
+    assert marks(waiting, done, waiting, done) == ["", "blocking others", "", "blocking others"]
     assert marks(waiting, waiting, waiting, waiting) == [""] * 4  # which of them is to blame is not known
     assert marks(running, running, running, running) == [""] * 4
     job.apply(None, Stalled([]))
@@ -196,7 +196,7 @@ def test_of_what_has_not_changed_nothing_is_said(state: dict[str, Any]) -> None:
 def test_the_head_tells_of_the_whole_job() -> None:
     head = StateMaker(a_job(4)).whole()["head"]
     assert (head["name"], head["devices"], head["status"]) == ("train()", "on 4 ranks · 2 × GPU", "running")
-    assert head["summary"] == "25% at the median rank · slowest: rank 0, 25%"
+    assert (head["summary"], head["place"].split(" › ")[0]) == ("", "epoch 1/4")
     assert head["elapsed"] == "1:40 elapsed"
     assert (head["layout"], head["failed"], head["stopping"]) == ("rows", [], 0)
 

@@ -48,6 +48,9 @@ class Recorder:
             raise AttributeError(name)
         return Recorder(self._calls, f"{self._prefix}{name}.")
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._calls.append((f"{self._prefix}{name}", value))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Recorder:
         name = self._prefix.removesuffix(".")
         self._calls.append((name, *args, kwargs) if kwargs else (name, *args))
@@ -168,6 +171,36 @@ RECORDED: dict[str, tuple[dict[str, Any], Calls]] = {
             ("run.end",),
         ],
     ),
+    "swanlab": (
+        {"mode": "offline"},
+        [
+            ("init", {"project": "project", "mode": "offline"}),
+            ("run.config.update", {"lr": 0.1}),
+            ("run.log", {"loss": 0.5, "note": "text"}, {"step": 1, "extra": True}),
+            ("run.finish",),
+        ],
+    ),
+    "aim": (
+        {"experiment": "first"},
+        [
+            ("Run", {"repo": "runs", "experiment": "first"}),
+            ("run.hparams", {"lr": 0.1}),
+            ("run.track", 0.5, {"name": "loss", "step": 1, "extra": True}),
+            ("run.track", "text", {"name": "note", "step": 1, "extra": True}),
+            ("run.close",),
+        ],
+    ),
+    "dvclive": (
+        {"dir": "runs"},
+        [
+            ("Live", {"dir": "runs"}),
+            ("run.log_params", {"lr": 0.1}),
+            ("run.log_metric", "loss", 0.5, {"extra": True}),
+            ("run.log_metric", "note", "text", {"extra": True}),
+            ("run.next_step",),
+            ("run.end",),
+        ],
+    ),
 }
 
 
@@ -175,11 +208,42 @@ RECORDED: dict[str, tuple[dict[str, Any], Calls]] = {
 def test_a_service_is_called_with_its_own_arguments(name: str, record: Callable[[str], Calls]) -> None:
     given, expected = RECORDED[name]
     calls = record(name)
-    group = TrackerGroup(name)
+    group = TrackerGroup(name, "runs")
     group.start("project", {"lr": 0.1}, {name: given})
     group.log({"loss": 0.5, "note": "text"}, step=1, log_kwargs={name: {"extra": True}})
     group.finish()
     assert calls == expected
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_clearml_logs_to_the_task_of_the_users_code_or_to_its_own(
+    is_open: bool, record: Callable[[str], Calls], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = record("clearml")
+    monkeypatch.setenv("CLEARML_TASK", "named")
+    task = Recorder(calls, "run.")
+    found = types.SimpleNamespace(current_task=lambda: task if is_open else None, init=Recorder(calls, "init."))
+    monkeypatch.setattr(sys.modules["clearml"], "Task", found, raising=False)
+    group = TrackerGroup("clearml")
+    group.start("project", {"lr": 0.1}, {"clearml": {"tags": ["a"]}})
+    group.log({"train_loss": 0.5, "accuracy": torch.tensor(0.25)}, step=1)
+    group.log({"best": 3})
+    group.get("clearml").log_table("eval_answers", ["a"], [[1]], step=2)
+    group.finish()
+    opened = ("init", {"project_name": "project", "task_name": "named", "tags": ["a"]})
+    place = {"title": "loss", "series": "train"}
+    assert calls == [
+        *([] if is_open else [opened]),
+        ("run.connect_configuration", {"lr": 0.1}),
+        ("run.get_logger",),
+        ("run.report_scalar", {**place, "value": 0.5, "iteration": 1}),
+        ("run.report_scalar", {"title": "accuracy", "series": "train", "value": 0.25, "iteration": 1}),
+        ("run.get_logger",),
+        ("run.report_single_value", {"name": "best", "value": 3}),
+        ("run.get_logger",),
+        ("run.report_table", {"title": "answers", "series": "eval", "table_plot": [["a"], [1]], "iteration": 2}),
+        *([] if is_open else [("run.close",)]),
+    ]
 
 
 def test_mlflow_makes_the_experiment_once_and_logs_numbers(
@@ -293,7 +357,7 @@ def test_numbers_also_go_to_whoever_watches(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_means_those_that_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("wandb", "trackio", "comet_ml", "mlflow"):
+    for package in ("wandb", "trackio", "comet_ml", "mlflow", "aim", "clearml", "dvclive", "swanlab"):
         monkeypatch.setitem(sys.modules, package, None)
     assert [str(each) for each in TrackerGroup("all", tmp_path).log_with] == ["tensorboard"]
 
@@ -384,7 +448,7 @@ def test_a_tracker_that_was_made_already_needs_no_folder_of_the_project() -> Non
 
 def test_each_tracker_of_the_table_has_a_name_a_test_a_public_class_and_a_place_in_the_documentation() -> None:
     assert {*TRACKERS, LoggerType.ALL} == set(LoggerType)
-    assert {kind.value for kind in TRACKERS} == {"tensorboard", "mlflow", *RECORDED}
+    assert {kind.value for kind in TRACKERS} == {"tensorboard", "mlflow", "clearml", *RECORDED}
     public = importlib.import_module("notebook_accel.tracking")
     assert [row.name for row in TRACKERS.values() if not hasattr(public, row.name)] == []
     page = (Path(__file__).parents[2] / "docs" / "saving.md").read_text()

@@ -80,7 +80,7 @@ export class ComparisonChart {
       this.tooltip.hide();
       return;
     }
-    const entries = entriesAt(this.lines, this.plot, index).filter(({ value }) => value !== null);
+    const entries = entriesAt(this.lines, this.plot, index);
     const unit = this.shown?.runs.every((run) => run.by_step) ? "step" : "report";
     this.tooltip.show(stepText(unit, step, []), entries, this.plot.leftOf(index), this.colors());
   }

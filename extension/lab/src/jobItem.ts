@@ -39,13 +39,13 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
       <span class="na-lab-metric-name" title=${name}>${name}</span> <span class="na-lab-value">${value}</span>
     </div>`;
   };
-  return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status}>
+  return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status} data-state=${row.state}>
     <div class="na-lab-heading">
       <input class="na-lab-choice" type="checkbox" title="Choose the job for a comparison"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title">${row.title}</span>
-      <span class="na-lab-status">${statusText(row)}</span>
+      <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
     ${row.summary ? html`<div class="na-lab-summary">${row.summary}</div>` : nothing}

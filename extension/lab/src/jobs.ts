@@ -42,7 +42,7 @@ export class Jobs {
     return this.changedSignal;
   }
 
-  /** A job that was running has ended. */
+  /** A job that was running has ended, unless it is one of many whose ends are told elsewhere. */
   get ended(): ISignal<this, JobRow> {
     return this.endedSignal;
   }
@@ -110,11 +110,11 @@ export class Jobs {
     this.problem = listing.problem;
     this.known = true;
     this.changedSignal.emit();
-    for (const row of this.rows) if (!row.live && wasLive.has(row.id)) this.endedSignal.emit(row);
+    for (const row of this.rows) if (!row.live && !row.part && wasLive.has(row.id)) this.endedSignal.emit(row);
   }
 }
 
 /** The status of a job as the user sees it: of one that can't be read, nobody knows how it ended. */
 export function statusText(row: JobRow): string {
-  return row.live || row.code ? row.status : "ended";
+  return row.live || row.code ? row.state : "ended";
 }

@@ -21,6 +21,8 @@ import { Sidebar } from "./sidebar";
 
 export const IJobs = new Token<Jobs>("notebook-accel:IJobs", "The jobs of notebook-accel.");
 const RANK = 900;
+/** In seconds. */
+const SHORTEST_TOLD = 10;
 const JOB_ID = /^[0-9a-f]+$/;
 
 const plugin: JupyterFrontEndPlugin<Jobs> = {
@@ -130,12 +132,13 @@ async function remove(jobs: Jobs, row: JobRow): Promise<void> {
   if (answer.button.accept) request(jobs, "The job can't be deleted", () => deleteJob(row.id));
 }
 
-/** Tells that a job has ended. */
+/** Tells that a job has ended, unless the user has ended it, or has hardly had the time to look away. */
 function notify(row: JobRow, open: () => void): void {
+  if (row.stopping > 0 || row.seconds < SHORTEST_TOLD) return;
   const tell =
     row.status === "done" ? Notification.success : row.status === "failed" ? Notification.error : Notification.info;
   tell(`${row.title}: ${statusText(row)}${row.note ? `. ${row.note}` : ""}`, {
-    autoClose: row.status === "failed" ? false : 5000,
+    autoClose: row.status === "failed" ? 15_000 : 5000,
     actions: [{ label: "Open job", callback: open }],
   });
 }

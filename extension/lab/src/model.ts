@@ -37,8 +37,12 @@ export interface JobRow {
   id: string;
   title: string;
   status: Status;
+  /** The same in a word for the user, such as `stalled` or `paused` while it runs. */
+  state: string;
   /** Whether it may still run. */
   live: boolean;
+  /** How long it has run. */
+  seconds: number;
   done: Done;
   /** How it is getting on, in a line: `4 ranks · 57% · 2:10 left`. */
   summary: string;
@@ -58,6 +62,8 @@ export interface JobRow {
   checkpoints: string;
   /** Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it. */
   resumable: boolean;
+  /** Whether it is one of the trials of a sweep, whose board tells how they end. */
+  part: boolean;
 }
 
 /** The user's last jobs. */

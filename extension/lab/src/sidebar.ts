@@ -33,9 +33,9 @@ export class Sidebar extends Widget {
     this.id = "notebook-accel-jobs";
     this.addClass("na-lab-sidebar");
     this.title.icon = jobsIcon;
-    this.title.caption = "Jobs of notebook-accel";
+    this.title.caption = "Training jobs";
     this.node.setAttribute("role", "region");
-    this.node.setAttribute("aria-label", "Jobs of notebook-accel");
+    this.node.setAttribute("aria-label", "Training jobs");
     this.devices = new DeviceSection(new Devices(), jobs);
     this.draw();
     jobs.changed.connect(() => {

@@ -13,6 +13,8 @@ const ROW: JobRow = {
   id: "0a1b2c",
   title: "train()",
   status: "running",
+  state: "running",
+  seconds: 60,
   live: true,
   done: 570,
   summary: "4 ranks · 57% · 2:10 left",
@@ -36,10 +38,11 @@ const ROW: JobRow = {
   code: 'attach("0a1b2c")',
   checkpoints: "",
   resumable: false,
+  part: false,
 };
 const STATUS = { pause: 3000, brief: true };
 const SIDEBAR = { pause: 1000, brief: false };
-const DONE: JobRow = { ...ROW, status: "done", live: false, done: 1000 };
+const DONE: JobRow = { ...ROW, status: "done", state: "done", live: false, done: 1000 };
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -172,8 +175,21 @@ test("a job shows its state, and what comes from a rank stays text", () => {
   expect(made.element.querySelector(".na-lab-metric")?.textContent).toBe("loss 0.5");
 });
 
+test("the end of a trial of a sweep is not told: its board tells it", async () => {
+  const jobs = new Jobs();
+  const ended: string[] = [];
+  jobs.ended.connect((_, row) => ended.push(row.id));
+  listJobs.mockResolvedValue({ jobs: [{ ...ROW, part: true }], problem: "" });
+  jobs.watch("sidebar", SIDEBAR);
+  await pass(2000);
+  listJobs.mockResolvedValue({ jobs: [{ ...DONE, part: true }], problem: "" });
+  await pass(5000);
+  expect(jobs.running).toBeUndefined();
+  expect(ended).toEqual([]);
+});
+
 test("a training that ended unfinished can be resumed", () => {
-  const { item: made, calls } = item({ ...ROW, status: "failed", live: false, resumable: true });
+  const { item: made, calls } = item({ ...ROW, status: "failed", state: "failed", live: false, resumable: true });
   expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Resume", "Delete"]);
   buttons(made)[2]?.click();
   expect(calls).toEqual(["resume 0a1b2c"]);
@@ -214,6 +230,7 @@ test("of a job that can't be read, only that it has ended is said", () => {
   const { item: made } = item({
     ...ROW,
     status: "ended with its kernel",
+    state: "ended",
     live: false,
     code: "",
     note: "can't be read",

@@ -94,6 +94,17 @@ export class Plot {
     return null;
   }
 
+  /** The step of that value; `undefined` before the first one of the line, and after the last. */
+  stepOf(line: number, index: number): number | undefined {
+    const values = this.#plot?.data[firstOf(this.#content?.lines ?? [], line)];
+    let at = index;
+    while (at >= 0 && values?.[at] === undefined) at -= 1;
+    for (let after = index; after < (values?.length ?? 0); after += 1) {
+      if (values?.[after] !== undefined) return this.steps()[at];
+    }
+    return undefined;
+  }
+
   /** The distance of a step, given by its index, from the left edge of the element, in pixels. */
   leftOf(index: number): number {
     const step = this.steps()[index];

@@ -1,14 +1,12 @@
-import { render } from "lit-html";
 import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
-import { html } from "../template";
 import { linesOf } from "./lines";
 import { formatStep, formatValue } from "./numbers";
 import type { Palette } from "./palette";
 import { Plot } from "./plot";
 import { ofMetric } from "./table";
 
-const HEIGHT = 118;
+const HEIGHT = 104;
 
 /** A chart among others: a line for the mean over the ranks, and a band from the minimum to the maximum. */
 export class SmallChart {
@@ -35,8 +33,9 @@ export class SmallChart {
     setAttribute(this.#enlarge, "aria-expanded", "false");
     this.#enlarge.addEventListener("click", onEnlarge);
     const label = make("span", "na-key", { title: name }, name);
-    const top = make("div", "na-chart-head", {}, label, this.#now, this.#enlarge);
-    this.element = make("div", "na-chart", { "data-metric": name }, top, this.#picture, this.#facts);
+    const top = make("div", "na-chart-head", {}, label, this.#enlarge);
+    const value = make("div", "na-chart-now", {}, this.#now, this.#facts);
+    this.element = make("div", "na-chart", { "data-metric": name }, top, value, this.#picture);
     const space = { x: 44, y: 26 };
     this.#plot = new Plot(this.#picture, { height: HEIGHT, space, palette, sync, onHover: (at) => this.#read(at) });
   }
@@ -50,13 +49,9 @@ export class SmallChart {
     this.#picture.hidden = isSingle;
     this.#enlarge.hidden = isSingle;
     this.#read(null);
-    const range = metric.range && `${metric.range}`;
-    const facts = [range, ...metric.facts].filter(Boolean);
-    render(
-      facts.map((fact) => html`<span class="na-fact">${fact}</span>`),
-      this.#facts,
-    );
-    setAttribute(this.#facts, "title", facts.join("\n"));
+    const facts = [metric.range, ...metric.facts].filter(Boolean);
+    setText(this.#facts, metric.brief);
+    setAttribute(this.element, "title", [`${this.#name}: ${metric.now}`, ...facts].join("\n"));
     setAttribute(this.#picture, "aria-label", [`${this.#name}: ${metric.now}`, ...facts].join(", "));
   }
 

@@ -13,6 +13,8 @@ export interface Entry {
   label: string;
   color: number;
   value: number | null;
+  /** The step of the value, if it is not the one at the crosshair. */
+  at: number | undefined;
   /** The minimum and maximum; `undefined` if the line has no band. */
   band: [number, number] | undefined;
   /** The value of the smoothed line; `undefined` if it is not smoothed. */
@@ -20,7 +22,7 @@ export interface Entry {
 }
 
 /** The values of the lines of a plot at a step, given by its index. A smoothed line follows its values as they are. */
-export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt">, index: number): Entry[] {
+export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt" | "stepOf" | "steps">, index: number): Entry[] {
   const entries: Entry[] = [];
   lines.forEach(({ label, color, band, style }, number) => {
     if (label === "") return;
@@ -28,18 +30,22 @@ export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt">, index: num
     const isSmoothed = style === "normal" && before?.style === "faint";
     const own = isSmoothed ? number - 1 : number;
     const hasBand = isSmoothed ? before.band !== undefined : band !== undefined;
+    const step = plot.stepOf(own, index);
+    if (step === undefined) return;
     const value = plot.valueAt(own, index);
     const [high, low] = hasBand ? [plot.valueAt(own, index, 1), plot.valueAt(own, index, 2)] : [null, null];
     const smoothed = isSmoothed ? (plot.valueAt(number, index) ?? undefined) : undefined;
-    entries.push({ label, color, value, band: low === null || high === null ? undefined : [low, high], smoothed });
+    const at = step === plot.steps()[index] ? undefined : step;
+    entries.push({ label, color, value, at, band: low === null || high === null ? undefined : [low, high], smoothed });
   });
   return entries;
 }
 
 /** An entry in words. */
-export function entryText({ value, band, smoothed }: Entry): string {
+export function entryText({ value, at, band, smoothed }: Entry): string {
   const parts = [value === null ? "not finite" : formatValue(value)];
   if (band !== undefined && band[0] < band[1]) parts.push(`(${formatValue(band[0])} to ${formatValue(band[1])})`);
+  if (at !== undefined) parts.push(`at ${formatStep(at)}`);
   if (smoothed !== undefined) parts.push(`smoothed ${formatValue(smoothed)}`);
   return parts.join(" ");
 }

@@ -24,20 +24,22 @@ beforeEach(() => {
 });
 
 describe("charts", () => {
-  it("are below the ranks, and tell where the metrics are that have none", async () => {
+  it("are above the ranks, and tell where the metrics are that have none", async () => {
     const { panel } = await open({ loss: aMetric(), other: aMetric() }, "and 3 more");
     expect(texts(panel, ".na-chart .na-key")).toEqual(["loss", "other"]);
     expect(find(panel, ".na-more").textContent).toBe("and 3 more");
-    const below = Node.DOCUMENT_POSITION_FOLLOWING;
-    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & below).toBe(below);
+    const above = Node.DOCUMENT_POSITION_PRECEDING;
+    expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & above).toBe(above);
   });
 
   it("say in words what they show", async () => {
     const facts = ["most 50 at step 12", "1 NaN and 2 infinite, first at step 30"];
-    const { panel } = await open({ loss: aMetric({ range: "0.4 to 0.6 over ranks", facts }) });
+    const { panel } = await open({
+      loss: aMetric({ range: "0.4 to 0.6 over ranks", brief: "best 0.4 at step 9", facts }),
+    });
     const label = find(panel, "[role=img]").getAttribute("aria-label");
     expect(label).toBe(`loss: 0.5, 0.4 to 0.6 over ranks, ${facts.join(", ")}`);
-    expect(texts(panel, ".na-fact")).toEqual(["0.4 to 0.6 over ranks", ...facts]);
+    expect(texts(panel, ".na-facts")).toEqual(["best 0.4 at step 9"]);
   });
 
   it("are only a number while there is a single value", async () => {
@@ -47,7 +49,7 @@ describe("charts", () => {
       [...panel.querySelectorAll<HTMLElement>(`.na-chart ${selector}`)].map((each) => each.hidden);
     expect(hidden(".na-plot")).toEqual([false, true]);
     expect(hidden(".na-enlarge")).toEqual([false, true]);
-    expect(texts(panel, ".na-chart-head .na-value")).toEqual(["0.5", "12345"]);
+    expect(texts(panel, ".na-chart-now .na-value")).toEqual(["0.5", "12345"]);
     model.receive({ seq: 1 }, { metrics: { parameters: { x: [1, 2], mean: [12345, 12346] } } });
     await drawn();
     expect(hidden(".na-plot")).toEqual([false, false]);

@@ -178,6 +178,8 @@ describe("lines", () => {
 describe("the values at a step", () => {
   const plotOf = (columns: (number | null)[][]) => ({
     valueAt: (line: number, index: number, column = 0) => columns[line * 3 + column]?.[index] ?? null,
+    stepOf: (_line: number, index: number) => index as number | undefined,
+    steps: () => [0, 1],
   });
 
   it("state the range, and the smoothed value", () => {
@@ -185,6 +187,13 @@ describe("the values at a step", () => {
     const entries = entriesAt(lines, plotOf([[4], [6], [2], [3.5]]), 0);
     expect(entries.map(entryText)).toEqual(["4 (2 to 6) smoothed 3.5"]);
     expect(stepText("step", 7, entries)).toBe("step 7, loss 4 (2 to 6) smoothed 3.5");
+  });
+
+  it("are of the step that they were reported at, and none once the line has ended", () => {
+    const lines = linesOf([aTable()], PLAIN);
+    const plot = plotOf([[4, 4]]);
+    expect(entriesAt(lines, { ...plot, stepOf: () => 0 }, 1).map(entryText)).toEqual(["4 at 0"]);
+    expect(entriesAt(lines, { ...plot, stepOf: () => undefined }, 1)).toEqual([]);
   });
 
   it("say what is not finite", () => {

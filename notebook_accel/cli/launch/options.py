@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notebook_accel.config import LaunchConfig, keys, kinds
+from notebook_accel.config import LaunchConfig, deepspeed, keys, kinds
 from notebook_accel.config.keys import KEYS, to_fields
 from notebook_accel.config.kinds import Kind
 from notebook_accel.config.layers import Layer, merge
@@ -23,9 +23,10 @@ RESOURCES = "Resources"
 DISTRIBUTED = "Distributed"
 CHECKPOINTS = "Checkpoints"
 FSDP = "FSDP"
+DEEPSPEED = "DeepSpeed"
 PARALLELISM = "Parallelism"
 NOTEBOOK = "Notebooks"
-GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, CHECKPOINTS, FSDP, PARALLELISM, NOTEBOOK)
+GROUPS = (GENERAL, HARDWARE, RESOURCES, DISTRIBUTED, CHECKPOINTS, FSDP, DEEPSPEED, PARALLELISM, NOTEBOOK)
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,9 @@ _OWN = (
     _with_value("log_dir", DISTRIBUTED, "Folder for the output that --tee shows.", _text("FOLDER"), only_with="tee"),
     _with_value("role", DISTRIBUTED, "A name for the ranks, in labels and messages.", _text("NAME")),
     Option("use_fsdp", FSDP, "Shard models over the ranks (FSDP2)."),
+    Option("use_deepspeed", DEEPSPEED, "Do with FSDP2 what DeepSpeed's ZeRO would do, as the options below say."),
+    *(_with_value(name, DEEPSPEED, help, kind, only_with="use_deepspeed")
+      for name, (kind, help) in deepspeed.OPTIONS.items()),
     Option("use_parallelism_config", PARALLELISM, "Arrange the ranks in several dimensions, of the sizes below."),
     _with_value("cells", NOTEBOOK, "Run only cells with this tag. Repeat it for several tags.", _text("tag:NAME"),
                 several=True),
@@ -106,6 +110,7 @@ OPTIONS = (*_OWN, *(_of_setting(row) for row in KEYS.values() if row.launch))
 
 _EXCLUDE = (
     ("cpu", "multi_gpu"),
+    ("use_deepspeed", "use_fsdp"),
     ("cpu", "gpu_ids"),
     ("module", "no_python"),
     ("cells", "module"),
@@ -155,6 +160,11 @@ def _layer(options: Mapping[str, Any], below: LaunchConfig) -> Layer:
     keys.refuse_fsdp1_keys(found)
     if options.get("use_fsdp"):
         found["distributed_type"] = "FSDP"
+    if options.get("use_deepspeed"):
+        names = {*deepspeed.OPTIONS, "gradient_clipping", "gradient_accumulation_steps"}
+        section = {name: options[name] for name in options if name in names}
+        found["distributed_type"] = "DEEPSPEED"
+        found["deepspeed_config"] = keys.check("deepspeed_config", section, "--use_deepspeed")
     chosen = (found.get("gpu_ids") or "").split(",")
     if len(set(chosen)) < len(chosen):
         raise ConfigurationError(f"--gpu_ids {options['gpu_ids']}: write numbers such as 0,2, each once, or all")
@@ -181,6 +191,7 @@ _OPTION_BY_KEY = {
     **{option.key: option.name for option in OPTIONS},
     "distributed_type": "use_fsdp",
     "fsdp_config": "use_fsdp",
+    "deepspeed_config": "use_deepspeed",
     "dynamo_config": "dynamo_backend",
     "parallelism_config": "use_parallelism_config",
 }

@@ -7,5 +7,6 @@ job_row.py        ─ one job as the browser gets it
 comparisons.py    ─ a metric of several jobs, read when somebody looks
 run_metric.py     ─ a metric of one of them; the main metric of a job in the list
 panels.py         ─ the panels of jobs in tabs
+job_texts.py      ─ jobs as agents read them
 device_history.py ─ reads the devices of this machine, and remembers five minutes
 """

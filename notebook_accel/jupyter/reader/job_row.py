@@ -34,8 +34,10 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
         "status": job.status.value,
+        "state": progress.status(job),
         "live": not job.status.ended,
-        "done": math.floor(1000 * found.median + 1e-6) if found.fractions else -1,
+        "seconds": job.seconds,
+        "done": -1 if found.done is None else math.floor(1000 * found.done + 1e-6),
         "summary": _summary(job, found),
         "details": " · ".join(part for part in (date(job.started), job.hardware) if part),
         "note": shortened(_note(job), _TEXT_LIMIT),
@@ -45,6 +47,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "code": _CODE.format(id=job.id),
         "checkpoints": job.launched.checkpoint_dir,
         "resumable": job.resumable,
+        "part": bool(job.launched.part_of),
     }
 
 
@@ -55,7 +58,9 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "id": record.id,
         "title": record.id,
         "status": (Status.RUNNING if live else Status.LOST).value,
+        "state": "running" if live else "ended",
         "live": live,
+        "seconds": 0.0,
         "done": -1,
         "summary": "",
         "details": date(int(record.path.name.partition("-")[0], 16) / 1000),
@@ -66,6 +71,7 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "code": "",
         "checkpoints": "",
         "resumable": False,
+        "part": False,
     }
 
 
@@ -93,7 +99,7 @@ def _summary(job: Job, found: progress.Overview) -> str:
     words = headline(job, found)
     if job.status.ended:
         return f"{words.ranks} · {words.seconds}"
-    waits = "stalled" if job.stalled is not None else words.status if job.is_paused else ""
+    waits = "" if words.status in ("starting", "running") else words.status
     parts = (words.ranks, waits, words.done, words.left or f"{words.seconds} elapsed")
     return " · ".join(part for part in parts if part)
 

@@ -17,7 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from notebook_accel.errors import ConfigurationError, JobEndedError, JobLostError
 from notebook_accel.jupyter.model import NotedOutput
+from notebook_accel.jupyter.reader import job_texts
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
 from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
@@ -28,9 +30,13 @@ IDLE = 30.0
 """Seconds without a request for devices after which the drivers' libraries are closed; for panels, journals."""
 _STATUS: dict[type[Exception], int] = {
     BadMessageError: 400,
+    ConfigurationError: 400,
     UnknownJobError: 404,
     JobRunsError: 409,
     UnreadableJobError: 409,
+    JobEndedError: 409,
+    JobLostError: 409,
+    TimeoutError: 504,
     JobNotDeletedError: 500,
 }
 """The status of errors that users can do something about."""
@@ -76,7 +82,18 @@ def _calls() -> dict[str, tuple[_Worker, Callable[..., Any]]]:
     jobs, devices, panels = JobList(), _Devices(), Panels()
     of_jobs, of_devices = _Worker("jobs"), _Worker("devices", devices.close)
     of_comparisons, of_panels = _Worker("comparisons"), _Worker("panels", panels.close)
+    texts = job_texts.JobTexts()
+    of_agents, of_requests = _Worker("agents", texts.close), _Worker("requests of agents")
     return {
+        "agent.list": (of_agents, texts.list),
+        "agent.describe": (of_agents, texts.describe),
+        "agent.explain": (of_agents, texts.explain),
+        "agent.log": (of_agents, texts.log),
+        "agent.metric": (of_agents, texts.metric),
+        "agent.compare": (of_agents, texts.compare),
+        "agent.look": (of_agents, texts.look),
+        "agent.stop": (of_requests, job_texts.stop),
+        "agent.checkpoint": (of_requests, job_texts.checkpoint),
         "jobs": (of_jobs, jobs.listing),
         "stop": (of_jobs, jobs.stop),
         "delete": (of_jobs, jobs.delete),

@@ -36,7 +36,7 @@ INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 SHARE = 0.03
 """The part of a core that one panel may take."""
 _WATCH_EVERY = 1.0
-"""Seconds between two notes in the folder of a running job that somebody looks at it."""
+"""Seconds between two marks on a running job that somebody looks at it."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
 

@@ -8,7 +8,7 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver.follower import Follower
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.job_summary import JobSummary, summarize
+from notebook_accel.launch.journal.job_summary import JobSummary, last_summaries
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
@@ -115,12 +115,4 @@ def jobs(limit: int = 20) -> Jobs:
     """
     if type(limit) is not int or limit < 1:
         raise ConfigurationError(f"limit={limit!r}: give the number of jobs to list, 1 or more")
-    summaries = Jobs()
-    for record in reversed(records.all_records()):
-        if len(summaries) == limit:
-            break
-        try:
-            summaries.append(summarize(record))
-        except JobLostError:
-            continue  # written by another version of this package, or just removed
-    return summaries
+    return Jobs(last_summaries(limit))

@@ -46,6 +46,7 @@ from notebook_accel.launch.driver.debug_relay import DebugRelay
 from notebook_accel.launch.driver.escalation import Shutdown
 from notebook_accel.launch.driver.prompts import Prompts
 from notebook_accel.launch.driver.rank_requests import AgreedSteps, RankRequests
+from notebook_accel.launch.driver.rule_watch import RuleWatch
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines.ranks import Life, Ranks
@@ -135,6 +136,7 @@ class CallRunner:
         self._stacks_at_timeout: StacksByRank = {}
         self._rank_requests = RankRequests(self._ranks, job)
         self._agreed_steps = AgreedSteps(self._rank_requests.request, job, remote_ranks)
+        self._rules = RuleWatch(job, lambda: requests.submit(StopReason.CANCEL), self._agreed_steps.request)
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._rank_requests.request, time.monotonic())
         self._next_stall_check = 0.0
         self._debug_relay = DebugRelay(ranks, self._calls, job, self._members)
@@ -154,7 +156,7 @@ class CallRunner:
         """
         self._namespace = payload.namespace
         self._requests.listen(lambda: self._calls.add(self._on_request))
-        self._job.runner.request_ranks = self._agreed_steps.request
+        self._job.runner.request_ranks = self._rules.request
         try:
             self._debug_relay.open()
             with self._ranks.calling(self._members, payload, self._on_event):
@@ -167,6 +169,7 @@ class CallRunner:
                 if not state.exited:
                     self._output.end(state.rank, time.monotonic())
             ending = self._ending()
+            self._rules.close(is_complete=ending is Ending.RETURNED)
             if ending is Ending.RETURNED and self._policy.ranks_exit:
                 self._ranks.expect_ends()
             oom_killed = ending is Ending.FAILED and self._ranks.oom_killed()
@@ -337,6 +340,7 @@ class CallRunner:
 
     def _check_timers(self) -> None:
         now = time.monotonic()
+        self._rules.poll(now)
         self._agreed_steps.poll()
         self._rank_requests.poll(now)
         self._postpone(self._debug_relay.held_seconds(now) + self._prompts.held_seconds(now))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.detached_main import JobOrder
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rules import NewRule
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
@@ -27,14 +29,22 @@ _START_TIMEOUT = 60.0
 """How many seconds the process has to report that it is ready."""
 
 
-def launch(planned: Plan, environ: Mapping[str, str], packed: Payload, name: str, saved: SavedLaunch | None) -> Job:
+def launch(
+    planned: Plan,
+    environ: Mapping[str, str],
+    packed: Payload,
+    name: str,
+    saved: SavedLaunch | None,
+    given: Sequence[NewRule],
+) -> Job:
     """Starts the job, and shows it below this cell.
 
     Raises:
         LaunchError: The process for the job can't be started, or can't write the job's journal.
+        PayloadError: A function that a rule calls can't be pickled.
     """
     origin, cells = console.current.origin(), payload.sources(packed)
-    order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved)
+    order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved, rules.pack(given))
     own_end, child_end = pair()
     with memory.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
         try:

@@ -7,20 +7,19 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from notebook_accel.events import Notice
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
-from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.journal.records import VARIABLE, Record, folder
 from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
-from notebook_accel.launch.show.console import NoView, Terminal, View
+from notebook_accel.launch.show.console import Terminal, Unseen
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
@@ -40,24 +39,16 @@ class JobOrder:
     """By file name: the notebook's name of each cell that the function comes from, and the cell's source."""
     saved: SavedLaunch | None
     """What is needed to launch the job again."""
+    rules: Sequence[bytes]
+    """As `rules.pack` returns them."""
 
 
-class JournalConsole(Terminal):
-    """Shows nothing; writes notices to the journal, for processes that follow the job."""
+class JournalConsole(Unseen):
+    """Shows nothing; the journal has what there is to see, for processes that follow the job."""
 
     def __init__(self, order: JobOrder) -> None:
+        super().__init__(Terminal())
         self._order = order
-        self.job: Job | None = None
-
-    def choose_view(self) -> Callable[[Job], View]:
-        return NoView
-
-    def write(self, stream: str, text: str) -> None:
-        pass  # the journal has each line
-
-    def notice(self, text: str) -> None:
-        if self.job is not None:
-            self.job.apply(None, Notice(text))
 
     def origin(self) -> str:
         return self._order.origin
@@ -80,13 +71,21 @@ def main(fd: int) -> None:
         return  # the kernel has ended
     first, *parts = message.blobs
     order: JobOrder = pickle.loads(first)
-    journal_console = JournalConsole(order)
-    console.use(journal_console)
+    console.use(JournalConsole(order))
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
-    launch = Launch(engine, order.plan, order.environ, payload, order.name, NoView, detached=True, saved=order.saved)
-    journal_console.job = launch.job
+    launch = Launch(
+        engine,
+        order.plan,
+        order.environ,
+        payload,
+        order.name,
+        console.current.choose_view(),
+        detached=True,
+        saved=order.saved,
+        rules=rules.unpack(order.rules),
+    )
     try:
         record = launch.journal.open()
     except OSError as error:
@@ -112,6 +111,7 @@ def main(fd: int) -> None:
     with catch_sigterm(launch.requests, on_terminate):
         launch.run()
         engine.close()
+        launch.notifications.wait()
 
 
 def _redirect_output(record: Record) -> None:

@@ -10,6 +10,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
+from notebook_accel.launch.driver.notifications import Notifications
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
@@ -17,6 +18,7 @@ from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
+from notebook_accel.launch.job.rules import NewRule
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts, elastic, environment, run_facts
@@ -68,6 +70,7 @@ class Launch:
         *,
         detached: bool = False,
         saved: SavedLaunch | None = None,
+        rules: Sequence[NewRule] = (),
         streams: Streams = Streams.CALLS,
     ) -> None:
         self.job = Job(
@@ -85,8 +88,11 @@ class Launch:
             call=planned.call,
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
+            part_of=planned.part_of,
         )
+        self.job.begin_with(rules)
         self.journal = Journal(self.job, detached=detached, saved=saved)
+        self.notifications = Notifications(self.job, planned.config.notify, environ)
         self._open_view = open_view
         self.collect: Collect = unpickled
         self.requests = StopRequests()
@@ -127,6 +133,10 @@ class Launch:
         finally:
             view.finish()
             self.close()
+
+    def share(self) -> None:
+        """Lets launches of later processes start faster."""
+        self._engine.share()
 
     def close(self) -> None:
         """Frees what the launch holds, once it has run, or if it can't be run."""

@@ -28,6 +28,9 @@ from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, c
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rules import NewRule
+from notebook_accel.launch.job.rules import check as check_rules
+from notebook_accel.launch.job.rules import pack as pack_rules
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.plan import conflicts, plan, run_facts
 from notebook_accel.launch.plan.plan import Plan
@@ -61,6 +64,7 @@ def notebook_launcher(
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
     stall_after: float | None = unset(60.0),
+    notify: str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]] | None = None,
     min_processes: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | str = unset("5 min"),
@@ -71,6 +75,7 @@ def notebook_launcher(
     insecure: bool | None = None,
     name: str | None = None,
     notes: str | None = None,
+    rules: Sequence[NewRule] | None = None,
     block: bool | None = None,
     detach: bool = False,
     in_process: bool = False,
@@ -108,6 +113,8 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
+        notify: Whom to tell that the job has ended, failed, or stalled: `"https://…"`, which gets JSON, `"ntfy:TOPIC"`,
+            `"slack:$NAME"` with the environment variable that has the webhook, a function, or a list of these.
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
             gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
@@ -124,6 +131,8 @@ def notebook_launcher(
         name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, the name of
             the function.
         notes: A note for yourself, such as what is different in this run; shown with the job.
+        rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
+            `[when("loss", is_nan=True, do="pause")]`.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
@@ -151,21 +160,63 @@ def notebook_launcher(
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
-        prepared = prepare(settings, in_process=in_process)
-        if detach and not prepared.engine.isolated:
+        if detach and any(map(callable, settings.notify)):
+            raise ConfigurationError(
+                "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
+                "its own: give an address, such as 'ntfy:my-topic'"
+            )
+        checked = check_rules(rules)
+    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+    return launch(settings, call, mode, in_process=in_process, rules=checked)
+
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+"""A function with its arguments."""
+
+
+def launch(
+    settings: LaunchConfig,
+    call: Call,
+    mode: str,
+    *,
+    in_process: bool = False,
+    part_of: str = "",
+    rules: Sequence[NewRule] = (),
+) -> Any:
+    """Launches a call.
+
+    Args:
+        settings: The settings of the launch.
+        call: The call, as `check_call` returns it.
+        mode: A constant of `saved_launch.py`.
+        in_process: Whether its only rank runs in this process.
+        part_of: The ID of a sweep that it is a trial of.
+        rules: What to do by itself when a metric meets a condition.
+
+    Returns:
+        As `notebook_launcher`.
+
+    Raises:
+        NotebookAccelError: As `notebook_launcher`.
+    """
+    function = call[0]
+    with _naming_an_interrupt():
+        prepared = replace(prepare(settings, in_process=in_process), rules=rules)
+        if mode == DETACHED and not prepared.engine.isolated:
             raise ConfigurationError(
                 f"detach=True does not work with the {prepared.engine.name} engine, whose rank runs in this process "
                 "and ends with it"
             )
+        prepared = replace(prepared, planned=replace(prepared.planned, part_of=part_of))
         prepared, packed = prepared.packing(*call)
-        mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
 
             arguments = partial(payload.pack_arguments, *call[1:])
-            saved = stored_code.save(settings, packed, function, _name(function), mode, arguments)
-    return prepared.start(packed, _name(function), mode, saved)
+            saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
+            saved = replace(saved, rules=pack_rules(prepared.rules))
+    return prepared.start(packed, name_of(function), mode, saved)
 
 
 @contextlib.contextmanager
@@ -185,6 +236,7 @@ class Prepared:
     planned: Plan
     environ: Mapping[str, str]
     open_view: Callable[[Job], console.View]
+    rules: Sequence[NewRule] = ()
 
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
@@ -198,7 +250,7 @@ class Prepared:
         Raises:
             PayloadError: As `payload.pack`.
         """
-        found, name, isolated = self, _name(function), self.engine.isolated
+        found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated and self.planned.world_size == 1:
             found = found.noting(assigned_globals.notice(function))
         found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
@@ -232,9 +284,16 @@ class Prepared:
             from notebook_accel.launch.driver import detach as detaching
 
             with packed:
-                return detaching.launch(planned, self.environ, packed, name, saved)
-        launch = Launch(self.engine, planned, self.environ, packed, name, self.open_view, saved=saved)
-        return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+                return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
+        launched = Launch(
+            self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules
+        )
+        return run(launched, mode)
+
+
+def run(launch: Launch, mode: str) -> Any:
+    """Runs a launch here, in the background or while the cell waits; returns its job or its value."""
+    return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
 
 
 def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
@@ -273,6 +332,7 @@ def _to_its_end(launch: Launch) -> Any:
 def _run(launch: Launch) -> None:
     launch.run()
     preloader.current.after_launch(console.current.preloads_after)
+    launch.share()
 
 
 @explained(debug_advice)
@@ -284,6 +344,7 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
     return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, as jobs have it."""
     inner = getattr(function, "func", function)  # a partial's
     return str(getattr(inner, "__name__", type(inner).__name__))

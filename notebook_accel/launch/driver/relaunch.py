@@ -10,6 +10,7 @@ from typing import Any
 from notebook_accel.config import remote_folders
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.driver import launcher, stored_code
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import date, title
 from notebook_accel.launch.journal import records
@@ -160,14 +161,14 @@ def start(saved: SavedLaunch, *, current_code: bool) -> Any:
     config = replace(saved.config, checkpoint_resume=True)
     if not config.cluster:
         config = replace(config, checkpoint_dir=saved.checkpoint_dir)
-    prepared = launcher.prepare(config)
+    prepared = replace(launcher.prepare(config), rules=rules.unpack(saved.rules))
     if not current_code:
         packed = _stored_call(saved)
         return prepared.start(packed, saved.name, saved.mode, replace(saved, config=config))
     function = pickling.find(saved.function)
     packed = payload.pack(WithArguments(function, saved.arguments), (), {})
     again = stored_code.save(config, packed, function, saved.name, saved.mode, lambda: saved.arguments)
-    return prepared.start(packed, saved.name, saved.mode, again)
+    return prepared.start(packed, saved.name, saved.mode, replace(again, rules=saved.rules))
 
 
 def _stored_call(saved: SavedLaunch) -> Payload:

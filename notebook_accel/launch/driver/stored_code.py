@@ -42,7 +42,7 @@ def save(
     qualified = getattr(function, "__qualname__", "")
     total = sum(packed.layout)
     saved = SavedLaunch(
-        config,
+        replace(config, notify=tuple(each for each in config.notify if isinstance(each, str))),
         checkpoint_dir=remote_folders.absolute(config.checkpoint_dir),
         name=name,
         mode=mode,

@@ -5,11 +5,14 @@ ranks.py             ─ started ranks: `RankProcess` is one, `Ranks` is all of 
 local_ranks.py       ─ reads what ranks on this machine send; the base of all but the cluster's
 fork_server.py       ─ the engine that starts ranks through a fork server, as forks or as new interpreters
 server_connection.py ─ the connection to a fork server
+load_time.py         ─ the environment variables that are read once, as libraries load
+base_server.py       ─ requests fork servers of the base server, which kernels and scripts share
 server_ranks.py      ─ the ranks that it has started
 tpu.py               ─ the engine for TPUs: the fork server starts one supervisor, which starts the ranks
 in_process.py        ─ the engine that runs a single rank on a thread of this process
 cluster_engine.py    ─ the engine for other machines: starts the bridge
 cluster_ranks.py     ─ the ranks that the bridge reaches
+independent.py       ─ ranks that are each a world of their own, and are replaced when they die
 preloader.py         ─ tells the engines what this process has imported, for ranks to inherit
 
 `ClusterEngine` is not in the table: `for_cluster` makes one for each cluster's address. An engine with a start method
@@ -114,9 +117,9 @@ def for_script(source: str = "") -> Engine:
     Args:
         source: The script.
     """
-    from notebook_accel.launch.engines import server_connection
+    from notebook_accel.launch.engines.load_time import may_set_load_time
 
-    return get("spawn" if sys.platform == "darwin" or server_connection.may_set_load_time(source) else "forkserver")
+    return get("spawn" if sys.platform == "darwin" or may_set_load_time(source) else "forkserver")
 
 
 def default() -> Engine:

@@ -51,7 +51,7 @@ class ClusterEngine(Engine):
         self._modules: dict[str, None] = {}
         """Modules that the nodes import for ranks, in order."""
 
-    def warm(self) -> None:
+    def warm(self, *, script: bool = False) -> None:
         with self._lock:
             self._current()
 

@@ -110,8 +110,12 @@ class Engine(ABC):
     max_ranks: int | None = None
     """The largest number of ranks of one start; `None` if there is no limit."""
 
-    def warm(self) -> None:  # noqa: B027  # not every engine prepares or holds anything
-        """Starts to prepare for a first launch, without waiting."""
+    def warm(self, *, script: bool = False) -> None:  # noqa: B027  # not every engine prepares or holds anything
+        """Starts to prepare for a first launch, without waiting.
+
+        Args:
+            script: Whether its ranks run a script.
+        """
 
     def nodes(self, least: int) -> list[NodeInfo] | None:
         """The nodes that it can start ranks on; `None` if it starts them on this one only.
@@ -126,6 +130,17 @@ class Engine(ABC):
 
     def preload(self, modules: Sequence[str]) -> None:  # noqa: B027  # not every engine prepares or holds anything
         """Starts to import modules of installed packages for later ranks to inherit, without waiting."""
+
+    def share(self, *, at_exit: bool = False) -> None:  # noqa: B027  # not every engine shares anything
+        """Starts what lets later processes launch faster, if a launch has lacked it. Does not wait.
+
+        Args:
+            at_exit: Whether this process ends now.
+        """
+
+    def roots(self) -> list[int]:
+        """The processes that its ranks descend from, whether or not they are children of this one."""
+        return []
 
     def is_importing(self, modules: Collection[str]) -> bool:
         """Whether some of the modules are being imported, so that ranks which start later need not do it themselves."""

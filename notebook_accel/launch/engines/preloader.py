@@ -9,6 +9,7 @@ from collections.abc import Collection, Set
 from types import ModuleType
 
 from notebook_accel.launch import engines
+from notebook_accel.launch.engines.base_server import TRAINING
 from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.system import installed
 
@@ -34,18 +35,6 @@ _KERNELS_OWN = frozenset(
     ]
 )
 
-TRAINING = (
-    "torch._dynamo",  # imported by the first optimizer of a process, which takes two seconds
-    "notebook_accel.train.accelerator.accelerator",
-    "notebook_accel.train.strategies.ddp",
-    "notebook_accel.train.strategies.mesh_parallel",
-    "notebook_accel.train.checkpoints.layouts.sharded",
-    "notebook_accel.train.strategies.ddp_recovery",
-    "notebook_accel.notebook.cells.on_rank.worker",
-    "notebook_accel.notebook.cells.on_rank.shell",
-    "IPython.core.magics",  # imported by the first shell of a process
-)
-"""Modules that every training rank imports sooner or later, even if this process has not."""
 _TRAINS = frozenset({"Accelerator", "Trainer", "backward", "optim"})
 """Names of which a function that trains uses one."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import weakref
@@ -12,31 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from notebook_accel.errors import LaunchError
+from notebook_accel.launch.engines import base_server
+from notebook_accel.launch.engines.load_time import load_time
 from notebook_accel.launch.system import memory, own_process, processes
 from notebook_accel.launch.system.limits import explain_refusal
-from notebook_accel.launch.wire.constants import recorder_size
 from notebook_accel.launch.wire.stream import Channel, pair
 
 _ENTRY = "notebook_accel.launch.server.main:main"
 _WHAT = "the process that starts the ranks"
-# Libraries read these as they load, so ranks forked from a server that has loaded them would not see a change.
-# Warm ranks have created a process group, too.
-_LOAD_VARS = (
-    *("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON"),
-    "GLOO_DEVICE_",
-)
-_HARMLESS = (
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"),  # ranks apply these themselves
-    *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn sets them as it is imported
-    "TORCH_NCCL_ASYNC_ERROR_HANDLING",  # read with each group
-    "PYTORCH_NVML_BASED_CUDA_CHECK",  # Lightning sets it as it is imported; torch reads it at each check
-)
-
-
-_IN_CODE = re.compile(r"""["'](?:KMP|GOMP|OMP|MKL|OPENBLAS|PYTORCH|TORCH|GLOO_DEVICE)_\w+\\?["']""")
-"""The name of such a variable as a text in Python code."""
-
-
 _reaped: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
 """The children for which a thread waits."""
 
@@ -51,11 +33,14 @@ class Server:
         """The package whose import it has announced last."""
         self._report: dict[str, object] | None = None
         self._log = log
-        self.process: subprocess.Popen[bytes] | None = None
+        self._request: base_server.Request | None = None
+        """The request for it, until the base server has answered."""
+        self.process: subprocess.Popen[bytes] | base_server.Keeper | None = None
         """The parent of the server, and of all that came before it."""
 
     @classmethod
     def start(cls, method: str, environment: Mapping[str, str], *, detached: bool = False) -> Server:
+        """Starts a server, which imports what its ranks need."""
         own_end, server_end = pair()
         log = memory.open_log()  # lives as long as the server
         server = cls(Channel(own_end), log, load_time(environment))
@@ -69,6 +54,31 @@ class Server:
                 raise LaunchError(f"{_WHAT} can't be started: {explain_refusal(error)}") from error
             raise
         return server
+
+    @classmethod
+    def fork(cls, environment: Mapping[str, str], *, trained: bool) -> Server | None:
+        """Requests a server of the base server, without waiting; `None` if there is none."""
+        own_end, server_end = pair()
+        log = memory.open_log()
+        server = cls(Channel(own_end), log, load_time(environment))
+        with server_end:
+            server._request = base_server.request(environment, server_end, log, trained=trained)
+        if server._request is None:
+            server.close()
+            return None
+        return server
+
+    def is_granted(self) -> bool:
+        """Whether there is a server: the base server may refuse one, and then another is to be started."""
+        request, self._request = self._request, None
+        if request is not None:
+            self.process = request.answer()
+        return request is None or self.process is not None
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether it comes from the base server."""
+        return self._request is not None or isinstance(self.process, base_server.Keeper)
 
     def successor(self, modules: Sequence[str], environment: Mapping[str, str], kernel: int | None = None) -> Server:
         """Requests a fork of this server that imports more modules; `poll` returns whether it is ready.
@@ -145,28 +155,12 @@ class Server:
         self.control.close()
         self._log.close()
         self.wake()
-        _reap_later(self.process)
+        if isinstance(self.process, subprocess.Popen):
+            _reap_later(self.process)
 
 
-def load_time(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that libraries read when they load. A change of any of them needs a new server.
-
-    What each launch adds by default counts as set, so that a launch can use the server that was started before it.
-    """
-    found = {**environment, **recorder_size(environment)}
-    return {name: value for name, value in found.items() if name.startswith(_LOAD_VARS) and name not in _HARMLESS}
-
-
-def may_set_load_time(source: str) -> bool:
-    """Whether code names a variable that libraries read when they load, so that it may set it before it imports them.
-
-    A rank that is to find the variable can't be a fork of a server that has loaded them.
-    """
-    return _IN_CODE.search(source) is not None
-
-
-def _reap_later(child: subprocess.Popen[bytes] | None) -> None:
+def _reap_later(child: subprocess.Popen[bytes]) -> None:
     """Waits for a child on a thread, so that it does not stay a zombie."""
-    if child is not None and child not in _reaped:
+    if child not in _reaped:
         _reaped.add(child)
         own_process.start_thread_if_allowed(child.wait, "notebook-accel-reaper")  # without one, it stays a zombie

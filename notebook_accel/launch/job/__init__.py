@@ -5,7 +5,9 @@ Runs in any process, and does no input or output.
 job.py            ─ `Job`, the handle that users get: waits, cancels, and shows; start reading here;
                     its methods that show where time goes are in `insight/`
 controls.py       ─ its methods that change a running training
+rules.py          ─ `when`, which makes a rule for a metric, and its methods that add and remove rules
 requests.py       ─ how these methods reach the code that runs the job, and its ranks
+waiting.py        ─ waits for the end, a stall, or a value of a metric
 job_state.py      ─ the fold: an event changes the state
 rank_state.py     ─ the same for one rank
 report_log.py     ─ every report, for `job.metrics`

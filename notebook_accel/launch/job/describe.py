@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
-from notebook_accel.launch.job import controls, location, progress, resources
+from notebook_accel.launch.job import controls, location, progress, resources, rules
 from notebook_accel.launch.job import headline as headlines
 from notebook_accel.launch.job.metric_text import metric_spark, metric_text
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.job.text import blocks, percent, resume_commands, size, value
+from notebook_accel.launch.job.text import blocks, percent, resume_commands, shortened, size, value
+from notebook_accel.launch.wire.plain_text import visible
 from notebook_accel.rank_spans import counted, named, spans
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState, Restart
 
+SUMMARY = 1500
+"""Characters of a summary: some 400 tokens of a language model."""
+_MAX_LINE = 400
 _WIDTH = 20
 _SPARK_WIDTH = 24
 _GRID_COLUMNS = 8
@@ -23,6 +27,7 @@ _MAX_FAILED = 4
 _MAX_STACKS = 8
 _MAX_METRICS = 8
 _MAX_RESTARTS = 3
+_MAX_REMARKS = 4
 
 
 def describe(job: JobState, *, metrics: bool = True) -> str:
@@ -43,14 +48,60 @@ def describe(job: JobState, *, metrics: bool = True) -> str:
     return "\n".join(lines)
 
 
+def summary(job: JobState) -> str:
+    """The job in at most `SUMMARY` characters, without drawings, for a program that asks often.
+
+    Each line is one line, whatever names, metrics, and exceptions consist of.
+    """
+    failed = [state for state in progress.failed_first(job)[:_MAX_FAILED] if state.phase is Phase.FAILED]
+    rows = failed if len(job.ranks) > _MAX_FAILED else progress.failed_first(job)
+    lines = [
+        *heading(job, draws=False),
+        *notices(job),
+        *(_rank(state, draws=False) for state in rows),
+        *(_phases(job) if len(rows) < len(job.ranks) else ()),
+    ]
+    shown: list[str] = []
+    left = SUMMARY
+    for line in (shortened(visible(line), _MAX_LINE) for line in lines):
+        left -= len(line) + 1
+        if left < 0:
+            return "\n".join([*shown, "…"])
+        shown.append(line)
+    return "\n".join(shown)
+
+
 def notices(job: JobState) -> list[str]:
-    """The user's notes, choices that were made for the user, restarts, what the user changed, and how to continue."""
+    """Notes, choices that were made for the user, restarts, what the user changed, rules, and how to continue."""
+    return [*_given(job), *changes(job), *_resume(job)]
+
+
+def choices(job: JobState) -> list[str]:
+    """The same without restarts, what the user changed, and rules."""
+    return [*_given(job), *_resume(job)]
+
+
+def _given(job: JobState) -> list[str]:
+    remarks = [each.text for each in [*job.remarks][-_MAX_REMARKS:]]
+    return [*job.launched.notes.splitlines(), *remarks, *job.notice.splitlines()]
+
+
+def _resume(job: JobState) -> list[str]:
+    hint = resume_hint(job)
+    return [hint] if hint else []
+
+
+def resume_hint(job: JobState) -> str:
+    """How to continue a training that has ended unfinished; empty if it can't be."""
+    return f"to continue this training, run {resume_commands(job.id)}" if job.resumable else ""
+
+
+def changes(job: JobState) -> list[str]:
+    """Restarts, what the user changed, and rules."""
     found = [text for restart in job.restarts if (text := _restart(job, restart))]
     left_out = len(found) - _MAX_RESTARTS
     earlier = [counted(left_out, "earlier restart")] if left_out > 0 else []
-    given = [*job.launched.notes.splitlines(), *job.notice.splitlines()]
-    resume = [f"to continue this training, run {resume_commands(job.id)}"] if job.resumable else []
-    return [*given, *earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *resume]
+    return [*earlier, *found[-_MAX_RESTARTS:], *controls.describe_changes(job), *rules.describe_rules(job)]
 
 
 def _restart(job: JobState, restart: Restart) -> str:
@@ -65,10 +116,11 @@ def _restart(job: JobState, restart: Restart) -> str:
     return f"restarted at step {restart.step} of {restart.reached}{ranks}: {steps}"
 
 
-def heading(job: JobState, *, metrics: bool = True) -> list[str]:
+def heading(job: JobState, *, metrics: bool = True, draws: bool = True) -> list[str]:
     """The lines above the ranks: the job, why it is stalled if it is, what is wrong with GPUs, and its metrics."""
     stall = location.explain(job)
-    return [headline(job), *([stall] if stall else []), *resources.warnings(job), *(_metrics(job) if metrics else ())]
+    found = _metrics(job, draws) if metrics else ()
+    return [headline(job), *([stall] if stall else []), *resources.warnings(job), *found]
 
 
 def headline(job: JobState) -> str:
@@ -99,12 +151,13 @@ def load(state: RankState) -> str:
     return ", ".join(part for part in (*found, memory(state), most) if part)
 
 
-def _metrics(job: JobState) -> list[str]:
+def _metrics(job: JobState, draws: bool) -> list[str]:
     lines = []
     names = progress.metric_names(job)
     for name in names[:_MAX_METRICS]:
         drawing = progress.metric(job, name, _SPARK_WIDTH)
-        lines.append(f"{name}  {metric_spark(drawing)}  {metric_text(drawing).line}")
+        parts = (name, *([metric_spark(drawing)] if draws else []), metric_text(drawing).line)
+        lines.append("  ".join(parts))
     left_out = progress.left_out(names, _MAX_METRICS)
     if left_out:
         lines.append(left_out)
@@ -119,25 +172,34 @@ def _rows(job: JobState, states: Sequence[RankState]) -> list[str]:
     return rows
 
 
-def _rank(state: RankState) -> str:
+def _rank(state: RankState, *, draws: bool = True) -> str:
     parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.detail]
     reason = progress.why_failed(state)
     if reason:
         parts.append(reason)
     found = progress.progress(state)
     if found.bars:
-        bar = f"{blocks(found.fraction, _WIDTH)} " if found.fraction is not None else ""
+        bar = f"{blocks(found.fraction, _WIDTH)} " if draws and found.fraction is not None else ""
         parts.append(bar + found.text)
     parts += [f"{name}={value(number)}" for name, number in state.metrics.items()]
     parts.append(load(state))
     return "  ".join(part for part in parts if part).rstrip()
 
 
-def _grid(job: JobState) -> list[str]:
+def by_phase(job: JobState) -> dict[str, list[int]]:
+    """The ranks in each phase."""
     phases: dict[str, list[int]] = {}
     for state in job.ranks:
         phases.setdefault(state.phase.value, []).append(state.rank)
-    lines = [f"{phase}: {len(ranks)} (ranks {spans(ranks)})" for phase, ranks in phases.items()]
+    return phases
+
+
+def _phases(job: JobState) -> list[str]:
+    return [f"{phase}: {len(ranks)} (ranks {spans(ranks)})" for phase, ranks in by_phase(job).items()]
+
+
+def _grid(job: JobState) -> list[str]:
+    lines = _phases(job)
     fractions = progress.overview(job).fractions
     if not fractions:
         return lines

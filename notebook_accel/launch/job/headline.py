@@ -30,10 +30,10 @@ class Headline:
     """How long it has run: in whole seconds while it does, so that a view that is redrawn is calm."""
     done: str
     """`57%`, of the median rank; this and the following only while it runs."""
-    median: str
-    """`57% at the median rank`, if it has several."""
+    place: str
+    """`epoch 2/5 › batch 31/47`, of the slowest rank."""
     slowest: str
-    """`slowest: rank 2, 41%`, if it has several."""
+    """`slowest: rank 2, 41%`, if that is another percentage than the median's."""
     is_behind: bool
     """Whether the slowest rank is far behind the others."""
     left: str
@@ -44,19 +44,26 @@ def headline(job: JobState, found: Overview | None = None) -> Headline:
     """The words for a job as it is now; `found` is its progress, if that is at hand."""
     found = found or progress.overview(job)
     live = not job.status.ended
-    done = percent(found.median) if live and found.fractions else ""
-    has_several = bool(done) and len(job.ranks) > 1
+    done = "" if found.done is None or not live else percent(found.done)
+    slowest = percent(found.fractions[found.slowest]) if done else ""
+    has_slower = slowest != done
     return Headline(
         ranks=counted(len(job.ranks)),
         status=progress.status(job),
         attempt=f"attempt {job.attempt + 1}" if job.attempt else "",
         seconds=clock(job.seconds) if live else duration(job.seconds),
         done=done,
-        median=f"{done} at the median rank" if has_several else done,
-        slowest=f"slowest: rank {found.slowest}, {percent(found.fractions[found.slowest])}" if has_several else "",
-        is_behind=has_several and found.is_behind(found.slowest),
+        place=_place(job, found) if live else "",
+        slowest=f"slowest: rank {found.slowest}, {slowest}" if has_slower else "",
+        is_behind=has_slower and found.is_behind(found.slowest),
         left=f"{clock(found.remaining)} left" if live and found.remaining is not None else "",
     )
+
+
+def _place(job: JobState, found: Overview) -> str:
+    rank = found.slowest if found.positions else None
+    states = (state for state in job.ranks if rank is None or state.rank == rank)
+    return progress.progress(next(states)).place
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class RankLine:
 def rank_line(state: RankState, *, waits: bool) -> RankLine:
     """The words for a rank as it is now; `waits` is that of the job's overview."""
     shown = progress.progress(state)
-    has_estimate = not (waits or state.phase.ended or state.phase is Phase.PAUSED)
+    has_estimate = shown.is_whole and not (waits or state.phase.ended or state.phase is Phase.PAUSED)
     return RankLine(
         done=progress.fraction(state, shown),
         text=progress.activity(state, shown),

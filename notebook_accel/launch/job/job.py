@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -12,9 +13,10 @@ from typing import Any
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.insight.inspected_job import InspectedJob
-from notebook_accel.launch.job import requests
+from notebook_accel.launch.job import requests, waiting
 from notebook_accel.launch.job.controls import ControlledJob
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.rules import RuledJob, stopped_by
 
 _MAX_ERROR = 80_000
 """Characters of an error's text that the event `JobEnded` carries."""
@@ -23,7 +25,7 @@ _WAKEUP = 0.5
 cell awaits, but does not wake the loop, so that it would take effect when the job ends."""
 
 
-class Job(ControlledJob, InspectedJob):
+class Job(ControlledJob, RuledJob, InspectedJob):
     """A launch: `wait` for it, get its `result`, `show` it, `cancel` it, or `await` it."""
 
     def __init__(
@@ -43,6 +45,7 @@ class Job(ControlledJob, InspectedJob):
         call: str = "",
         versions: str = "",
         checkpoint_dir: str = "",
+        part_of: str = "",
     ) -> None:
         super().__init__(
             JobStarted(
@@ -62,6 +65,7 @@ class Job(ControlledJob, InspectedJob):
                 call=call,
                 versions=versions,
                 checkpoint_dir=checkpoint_dir,
+                part_of=part_of,
             )
         )
         self.blocking = False
@@ -80,17 +84,26 @@ class Job(ControlledJob, InspectedJob):
         """Shows the job below the current cell, updated while it runs; afterwards, in its last state."""
         self.runner.show()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the job to end in any way, for at most `timeout` seconds. Returns whether it has ended.
+    def wait(self, timeout: float | None = None, *, until: str | None = None) -> bool:
+        """Waits for the job to end in any way, or for a value of a metric. Returns whether that has happened.
+
+        Args:
+            timeout: Seconds to wait, at most.
+            until: A metric and a limit, such as `"loss < 0.1"`. The metric is the mean over the ranks at the last
+                step that they all have reported, as views show it. This wait is also over once the job has ended or is
+                stalled, since the metric doesn't change then.
 
         Raises:
-            ConfigurationError: `timeout` is not a number of seconds.
+            ConfigurationError: `timeout` is not a number of seconds, or `until` not a condition.
             KeyboardInterrupt: The wait was interrupted. The job keeps running.
         """
+        seconds = None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
+        condition = None if until is None else waiting.Condition.parse(until)
         try:
-            return self._over.wait(
-                None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
-            )
+            if condition is None:
+                return self._over.wait(seconds)
+            found = waiting.wait(self, condition, math.inf if seconds is None else seconds, self._over.wait)
+            return found.event == waiting.REACHED
         except KeyboardInterrupt:
             error = KeyboardInterrupt(
                 f"the wait for {self.title} was interrupted; the job keeps running: cancel() ends it"
@@ -154,7 +167,10 @@ class Job(ControlledJob, InspectedJob):
         """Ends the job: applies `JobEnded`, and wakes everything that waits for it."""
         at = time.time()
         if status is Status.CANCELLED:
-            error = JobCancelledError(f"{self.title} was cancelled after {at - self.started:.1f} s")
+            rule = stopped_by(self)
+            how = "stopped by its rule" if rule else "cancelled"
+            why = f": {rule}" if rule else ""
+            error = JobCancelledError(f"{self.title} was {how} after {at - self.started:.1f} s{why}")
         self._value, self._error = value, error
         text, error_type = ("", "") if error is None else (str(error)[:_MAX_ERROR], type(error).__name__)
         self.apply(None, JobEnded(status.value, at, text, error_type))

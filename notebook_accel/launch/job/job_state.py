@@ -22,8 +22,10 @@ from notebook_accel.events import (
     Notice,
     Phase,
     PhaseChanged,
+    Remarked,
     Report,
     Reports,
+    RuleChanged,
     Seeded,
     Shown,
     Stalled,
@@ -114,6 +116,8 @@ class JobState:
         """The location of each rank while the job is stalled, or if it ended while stalled; otherwise `None`."""
         self.changes: deque[Controlled] = deque(maxlen=MAX_CHANGES)
         """What was done to it while it ran: pauses, values that were tuned, and the like; the last of them."""
+        self.remarks: deque[Remarked] = deque(maxlen=MAX_CHANGES)
+        """Lines for its notes that came while it ran, the last of them."""
         self.saved_step: int | None = None
         """The step of its newest checkpoint; `None` while there is none."""
         self.seed: int | None = None
@@ -122,6 +126,8 @@ class JobState:
         """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
         self.tunables: dict[str, TunableChanged] = {}
         """The values of this attempt that can be changed while it runs, by name."""
+        self.rule_changes: dict[int, RuleChanged] = {}
+        """The rules that it has had, by number, each as it is now."""
         self._start_ranks(start.size)
 
     @property
@@ -194,6 +200,10 @@ class JobState:
             self.controls = event
         elif isinstance(event, TunableChanged):
             self.tunables[event.name] = event
+        elif isinstance(event, RuleChanged):
+            self.rule_changes[event.number] = event
+        elif isinstance(event, Remarked):
+            self.remarks.append(event)
         elif isinstance(event, CheckpointSaved):
             self.saved_step = event.step
         elif isinstance(event, Seeded):
@@ -217,7 +227,8 @@ class JobState:
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
-        yield from ((None, event) for event in (*self.changes, *self.tunables.values()))
+        stored = (*self.changes, *self.remarks, *self.tunables.values(), *self.rule_changes.values())
+        yield from ((None, event) for event in stored)
         if self.controls is not None:
             yield None, self.controls
         if self.saved_step is not None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -71,6 +72,8 @@ class Chart:
     infinite: int = 0
     first_unusual: int = 0
     """Where the first value that is not finite was reported."""
+    drawn_steps: DrawnSteps | None = None
+    """Gets each step that is drawn; `None` unless something follows them."""
     _began: float = field(default_factory=time.time)
     _sign: int = 0
     """1 if greater values are better, -1 if lower ones are, 0 if that is unknown."""
@@ -107,6 +110,8 @@ class Chart:
         if values is None:
             values = self._pending[key] = Values(x, x)
         values.add(value)
+        if self.drawn_steps is not None:
+            self.drawn_steps.report(rank, key, value)
         if key <= self._drawn_to:
             self._draw(key)
         elif len(self._pending) > _MOST_PENDING:
@@ -136,6 +141,8 @@ class Chart:
     def _draw(self, key: Key) -> None:
         values = self._pending.pop(key)
         x = key[1]
+        if self.drawn_steps is not None:
+            self.drawn_steps.draw(key, values, by_step=self.by_step)
         self._note(values, x)
         if self.first is None or self.last is None:
             self.first, self.last, self._last_key = values.copy(), values.copy(), key
@@ -209,6 +216,7 @@ class JobCharts:
 
     def __init__(self) -> None:
         self._charts: dict[str, Chart] = {}
+        self._followed: dict[str, DrawnSteps] = {}
         self._lock = threading.Lock()
 
     @property
@@ -223,8 +231,23 @@ class JobCharts:
                 for name, value in values.items():
                     chart = self._charts.get(name)
                     if chart is None:
-                        chart = self._charts[name] = Chart(name, step is not None)
+                        steps = self._followed.get(name)
+                        chart = self._charts[name] = Chart(name, step is not None, drawn_steps=steps)
                     chart.add(rank, step, at, value)
+
+    def follow(self, name: str) -> DrawnSteps:
+        """The steps of a metric that are drawn from now on, the same for all callers; the metric may come later."""
+        with self._lock:
+            steps = self._followed.setdefault(name, DrawnSteps())
+            if name in self._charts:
+                self._charts[name].drawn_steps = steps
+            return steps
+
+    def settle(self, name: str, running: Collection[int]) -> None:
+        """Draws the steps of a metric that can be drawn, for those who follow it; see `drawn`."""
+        with self._lock:
+            if name in self._charts:
+                self._charts[name].settle(running)
 
     def drawn(self, name: str, running: Collection[int], most: int) -> Drawing:
         """What to draw of a metric now.
@@ -236,6 +259,38 @@ class JobCharts:
         """
         with self._lock:
             return draw(self._charts[name], running, most)
+
+
+class DrawnStep(NamedTuple):
+    """What was drawn at one step; a rank whose report came after that adds a further one, with its values alone."""
+
+    key: Key
+    values: Values
+    by_rank: Sequence[tuple[int, float]]
+    """Each report, with its rank's index in the job."""
+    by_step: bool
+    """As in `Chart`."""
+
+
+class DrawnSteps:
+    """The steps of a chart in the order in which they are drawn. One thread adds them, and one takes them."""
+
+    def __init__(self) -> None:
+        self._reports: dict[Key, list[tuple[int, float]]] = {}
+        self._steps: deque[DrawnStep] = deque()
+
+    def report(self, rank: int, key: Key, value: float) -> None:
+        """Adds a report of a step that is not drawn yet."""
+        self._reports.setdefault(key, []).append((rank, value))
+
+    def draw(self, key: Key, values: Values, *, by_step: bool) -> None:
+        """Adds a step that is drawn."""
+        self._steps.append(DrawnStep(key, values.copy(), self._reports.pop(key, []), by_step))
+
+    def take(self) -> Iterator[DrawnStep]:
+        """Yields the steps that were not taken yet."""
+        while self._steps:
+            yield self._steps.popleft()
 
 
 def draw(chart: Chart, running: Collection[int], most: int) -> Drawing:

@@ -19,6 +19,8 @@ class MetricText:
     """The last value, as it was reported; the mean if there are several at the last step."""
     range: str
     """`0.2 to 0.4 over ranks` at that step, or `over 8 reports` if a rank has made several; empty if they agree."""
+    brief: str
+    """What matters most beside the last value: `best 0.12 at step 400`; otherwise, the first value."""
     facts: list[str]
     """`last at step 1000`, and `best 0.12 at step 400`, and so on."""
 
@@ -32,7 +34,7 @@ def metric_text(drawing: Drawing) -> MetricText:
     """The facts about a metric."""
     last, first = drawing.last, drawing.first
     if first is None or last is None:
-        return MetricText("…", "", [])
+        return MetricText("…", "", "", [])
     low, high = value(last.low), value(last.high)
     over = "ranks" if last.count <= drawing.ranks else f"{last.count} reports"
     spread = f"{low} to {high} over {over}" if last.low < last.high and low != high else ""
@@ -46,15 +48,20 @@ def metric_text(drawing: Drawing) -> MetricText:
         kinds += [f"{drawing.infinite} infinite"] if drawing.infinite else []
         where = "first " if count > 1 else ""
         facts.append(f"{' and '.join(kinds)}, {where}{_at(drawing, drawing.first_unusual)}")
-    return MetricText(value(last.mean), spread, facts)
+    brief = f"from {_stated(drawing, Place(first.mean, first.first))}" if first.first != last.last else spread
+    if drawing.best is not None and first.first != last.last:
+        brief = f"best {_stated(drawing, drawing.best)}"
+    return MetricText(value(last.mean), spread, brief, facts)
 
 
 def _extremes(drawing: Drawing) -> list[str]:
+    """The best mean over the ranks, and the least and the greatest value of any rank."""
     best, least, most = drawing.best, drawing.least, drawing.most
     if least is None or most is None or least.value == most.value:
         return []
-    found = [] if best is None or best in (least, most) else [f"best {_stated(drawing, best)}"]
-    for name, place in (("least", least), ("most", most)):
+    name = "best mean" if drawing.ranks > 1 else "best"
+    found = [] if best is None or best in (least, most) else [f"{name} {_stated(drawing, best)}"]
+    for name, place in (("min", least), ("max", most)):
         found.append(f"{name} {_stated(drawing, place)}" + (" (best)" if place == best else ""))
     return found
 

@@ -403,18 +403,20 @@ def left_out(count: int | None, rest: str) -> str:
     return f"… {lines} left out here; {rest} …"
 
 
-def last_lines(log: OutputLog, known: Sequence[int], rank: int | None, last: int | None) -> str:
-    """The last lines of a job with the ranks that are known; see `Job.log`."""
+def last_lines(
+    log: OutputLog, known: Sequence[int], rank: int | None, last: int | None, text: str = ""
+) -> list[LogLine]:
+    """The last lines of a job with the ranks that are known, of those that contain a text; see `Job.log`."""
     if rank is not None and rank not in known:
         raise ConfigurationError(f"log(rank={rank!r}): the job has the ranks {known[0]} to {known[-1]}")
     if last is not None and (not isinstance(last, int) or last < 1):
         raise ConfigurationError(f"log(last={last!r}): give the number of lines, 1 or more, or None for all lines")
-    scan = LogScan(log, LogFilter(rank), most=last or 2**62, most_bytes=2**62)
+    scan = LogScan(log, LogFilter(rank, text=text.lower()), most=last or 2**62, most_bytes=2**62)
     try:
         scan.run(math.inf)
     except OSError as error:
         raise JobLostError(f"the log of the job can't be read: {error}") from error
-    return as_text(scan.lines, labeled=rank is None)
+    return scan.lines
 
 
 def as_text(lines: Iterable[LogLine], *, labeled: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from notebook_accel.events import Bar, Phase
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import count, rate
+from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.plain_text import plain
 
 if TYPE_CHECKING:
@@ -36,15 +38,42 @@ class Progress:
     """The bars to show, outermost first."""
 
     @cached_property
+    def _counted(self) -> Sequence[Bar]:
+        """The bars that count how much is done: without those that only count the same epochs once more."""
+        for at, bar in enumerate(self.bars):
+            if bar.counts == "epochs":
+                is_same = all(outer.total in (None, bar.total) for outer in self.bars[:at])
+                return self.bars[at:] if is_same else self.bars
+        return self.bars
+
+    @cached_property
     def fraction(self) -> float | None:
-        """The fraction of the outermost bar, including the part of its current step that inner bars show."""
+        """The fraction of the outermost bar, including the part of its current unit that inner bars show."""
         part: float | None = None
-        for bar in reversed(self.bars):
+        weight = 1.0
+        for bar in reversed(self._counted):
             if bar.total:
-                part = max(0.0, min(1.0, (bar.n + (part or 0.0)) / bar.total))
-            elif not bar.depth:
-                part = None
+                unit = bar.part + weight * part if part else bar.part
+                part = (bar.n + (unit if unit < 1.0 else 1.0)) / bar.total
+                part = 0.0 if part < 0.0 else 1.0 if part > 1.0 else part
+            elif bar is self._counted[0]:
+                return None
+            weight = bar.weight
         return part
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the outermost bar counts all that the rank does, as far as that is known.
+
+        A loader's bar counts one pass, of which there may be more. So does a bar of the user, once another one counts
+        as much after it.
+        """
+        return bool(self.bars) and self._counted[0].counts != "batches" and not self._counted[0].passes
+
+    @property
+    def passes(self) -> int:
+        """How many passes are done."""
+        return self._counted[0].passes if self.bars else 0
 
     @cached_property
     def remaining(self) -> float | None:
@@ -53,25 +82,29 @@ class Progress:
         return estimate if estimate and estimate < _LONGEST else None
 
     def _estimate(self) -> float | None:
-        if not self.bars or self.bars[0].closed:
+        if not self._counted or self._counted[0].closed:
             return None
-        outer, part = self.bars[0], self.fraction
-        if len(self.bars) == 1 and outer.total and outer.rate:
+        outer, part = self._counted[0], self.fraction
+        if len(self._counted) == 1 and outer.total and outer.rate and not outer.part:
             return max(0.0, (outer.total - outer.n) / outer.rate)
         # An inner bar may have moved long after the last report of the outer one.
-        elapsed = outer.elapsed + max(bar.at for bar in self.bars) - outer.at
-        return elapsed * (1 - part) / part if part else None
+        elapsed = outer.elapsed + max(bar.at for bar in self._counted) - outer.at
+        made = (part or 0.0) - (outer.initial / outer.total if outer.total else 0.0)
+        return elapsed * (1 - (part or 0.0)) / made if made > 0 else None
 
     @property
     def text(self) -> str:
         """`epoch 1/3 › batch 57/100 12.1 it/s`."""
-        words = " › ".join(_bar_text(bar) for bar in self.bars)
-        inner = self.bars[-1] if self.bars else None
-        if inner is None:
+        if not self.bars:
             return ""
-        if inner.rate:
-            words += f" {rate(inner.rate, inner.unit)}"
-        return f"{words} {inner.postfix}".rstrip()
+        inner = self.bars[-1]
+        parts = (self.place, rate(inner.rate, inner.unit) if inner.rate else "", inner.postfix)
+        return " ".join(part for part in parts if part)
+
+    @property
+    def place(self) -> str:
+        """`epoch 1/3 › batch 57/100`."""
+        return " › ".join(_bar_text(bar) for bar in self.bars)
 
 
 def progress(state: RankState) -> Progress:
@@ -79,7 +112,7 @@ def progress(state: RankState) -> Progress:
     bars = list(state.bars.values())
     open_bars = [bar for bar in bars if not bar.closed]
     if not open_bars:
-        outer = [bar for bar in bars if not bar.depth] or bars
+        outer = [bar for bar in bars if bar.counts == "epochs"] or [bar for bar in bars if not bar.depth] or bars
         return Progress(outer[-1:])
     by_depth = {bar.depth: bar for bar in open_bars}
     return Progress([by_depth[depth] for depth in sorted(by_depth)])
@@ -98,14 +131,16 @@ def activity(state: RankState, found: Progress) -> str:
 
 
 def amount(bar: Bar) -> str:
-    """`57/100`, or only `57` without a total."""
-    words = f"{count(bar.n)}/{count(bar.total)}" if bar.total else count(bar.n)
+    """`57/100`, or only `57` without a total; of epochs, the current one."""
+    n = min(bar.n + 1, bar.total or 0) if bar.counts == "epochs" and not bar.closed else bar.n
+    words = f"{count(n)}/{count(bar.total)}" if bar.total else count(n)
     # The rate shows the unit too.
     return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
 
 
 def _bar_text(bar: Bar) -> str:
-    return f"{bar.description} {amount(bar)}".strip()
+    passes = f"pass {bar.passes + 1} › " if bar.passes else ""
+    return f"{passes}{bar.description} {amount(bar)}".strip()
 
 
 @dataclass(frozen=True)
@@ -113,7 +148,11 @@ class Overview:
     """The progress of a job."""
 
     fractions: dict[int, float]
-    """By rank, where known."""
+    """By rank, where known; of a rank that makes an unknown number of passes, that of the current one."""
+    positions: dict[int, float]
+    """The same, with the passes before: what ranks are compared by."""
+    is_whole: bool
+    """Whether the fractions are those of all that the ranks do."""
     remaining: float | None
     """Seconds until the last rank is done."""
     blocking: frozenset[int] = frozenset()
@@ -122,38 +161,48 @@ class Overview:
     """Whether the job is stalled or paused, so that no estimate holds."""
 
     @cached_property
-    def median(self) -> float:
-        ordered = sorted(self.fractions.values())
+    def done(self) -> float | None:
+        """The fraction of the job that is done: that of the median rank; `None` if it is unknown."""
+        return self._median if self.fractions and self.is_whole else None
+
+    @cached_property
+    def _median(self) -> float:
+        ordered = sorted(self.positions.values())
         middle = len(ordered) // 2
         return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
     @cached_property
     def slowest(self) -> int:
-        return min(self.fractions, key=lambda rank: (self.fractions[rank], rank))
+        return min(self.positions, key=lambda rank: (self.positions[rank], rank))
 
     def mark(self, state: RankState) -> str:
         """Why a rank stands out, in a word or three; empty if it does not."""
         if state.rank in self.blocking:
-            return "others wait"
+            return "blocking others"
         return "behind" if self.is_behind(state.rank) and not state.phase.ended else ""
 
     def is_behind(self, rank: int) -> bool:
         """Whether a rank is far behind the others."""
-        return len(self.fractions) > 1 and self.fractions.get(rank, 1.0) < _BEHIND * self.median
+        return len(self.positions) > 1 and self.positions.get(rank, math.inf) < _BEHIND * self._median
 
 
 def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
     """Merges the progress of all ranks."""
-    fractions, times = {}, []
+    fractions, positions, times, is_whole = {}, {}, [], True
     waits = job.stalled is not None or job.is_paused
     for state in job.ranks:
         found = progress_of(state)
         done = fraction(state, found)
         if done is not None:
             fractions[state.rank] = done
-        if found.remaining is not None and not state.phase.ended and not waits:
+            positions[state.rank] = done + found.passes
+        if not found.bars or state.phase.ended:
+            continue
+        is_whole = is_whole and found.is_whole
+        if not waits and found.remaining is not None:
             times.append(found.remaining)
-    return Overview(fractions, max(times) if times else None, _blocking(job), waits)
+    remaining = max(times) if times and is_whole else None
+    return Overview(fractions, positions, is_whole, remaining, _blocking(job), waits)
 
 
 def _blocking(job: JobState) -> frozenset[int]:
@@ -210,7 +259,12 @@ def why_failed(state: RankState) -> str:
     if state.failed is not None and state.failed.from_peer:
         return LOST_CONNECTION
     if state.failed is not None and state.failed.chain:
-        return next(iter(plain(state.failed.chain[-1].headline).splitlines()), state.failed.chain[-1].type_name)
+        raised = state.failed.chain[-1]
+        at = stack_frames.innermost_user_frame(raised.frames)
+        words = next(iter(plain(raised.headline).splitlines()), raised.type_name)
+        where = stack_frames.where(at) if at else ""
+        # Only the kernel of a cell knows its number: elsewhere, its file has a random name.
+        return f"{words} at {where}" if where and "/ipykernel_" not in where else words
     if state.exited is None:
         return ""
     if state.exited.lost:
@@ -249,8 +303,14 @@ def running(job: JobState) -> Sequence[int]:
 
 
 def status(job: JobState) -> str:
-    """The status of a job in a word."""
-    return "paused" if job.is_paused and not job.status.ended else job.status.value
+    """The status of a job in a word, and while it runs, what is wrong or special."""
+    if job.status.ended:
+        return job.status.value
+    if any(state.phase is Phase.FAILED for state in job.ranks):
+        return "failing"
+    if job.stopping:
+        return "stopping"
+    return "stalled" if job.stalled is not None else "paused" if job.is_paused else job.status.value
 
 
 def is_brief(job: JobState) -> bool:

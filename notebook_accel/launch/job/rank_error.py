@@ -16,6 +16,8 @@ from notebook_accel.launch.wire.payload import unpack_value
 from notebook_accel.launch.wire.plain_text import both_ends
 from notebook_accel.rank_spans import spans
 
+OUT_OF_MEMORY = "the system ran out of memory and ended it"
+"""How a rank ended that the system has killed for lack of memory."""
 _DEATH_REPORT_DELAY = 0.1
 """Seconds. When a rank is killed, others may raise over their lost connections before its parent reports its death."""
 _MAX_HOSTS = 4
@@ -207,11 +209,7 @@ def _died(state: RankState, exited: Exited, oom_killed: bool) -> RankFailure:
     else:
         summary = f"was killed by {_signal_name(exited.signal)}"
         if exited.signal == signal.SIGKILL:
-            summary += (
-                ": the system ran out of memory and ended it"
-                if oom_killed
-                else ": by a user, or by the system because memory ran out"
-            )
+            summary += f": {OUT_OF_MEMORY}" if oom_killed else ": by a user, or by the system because memory ran out"
         elif exited.signal == signal.SIGABRT:
             summary += ": C code has aborted; see its last lines of output"
     killed = exited.signal == signal.SIGKILL

@@ -10,7 +10,7 @@ import numbers
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 from notebook_accel.errors import ConfigurationError, JobEndedError
@@ -75,6 +75,8 @@ class Runner:
     """Sends a request to the ranks, and calls back, on any thread, with their replies."""
     shorten_traceback: Callable[[BaseException], object] = lambda error: None
     """Makes an exception show without the frames of this package."""
+    rule_functions: dict[int, Callable[[Any], object]] | None = field(default_factory=dict)
+    """The functions of rules that call one, by the number of the rule; `None` where another process runs the job."""
     values: Callable[[], Any] | None = None
     """Fetches what the ranks returned, for jobs whose `finish` is not given the values."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from notebook_accel.errors import JobLostError, StreamError
@@ -90,6 +91,7 @@ class FollowedJob(FollowedState):
             cancel=record.request_stop,
             show=show,
             request_ranks=rank_requester(self.job, record),
+            rule_functions=None,
             values=lambda: results.result_of(self.job, record),
         )
         self.output = OutputTail(self.job)
@@ -116,6 +118,15 @@ class FollowedJob(FollowedState):
         """Ends a job whose process has ended without recording it; yields as `read` does what was added until then."""
         if not self.has_ended and self.end_if_abandoned(self._unrecorded):
             yield from self._read_files(self.output.end(), self._reports.size())
+
+    def refresh(self) -> None:
+        """Brings the job up to date.
+
+        Raises:
+            JobLostError: The job can no longer be read.
+        """
+        for events in (self.read(), self.read_end()):
+            deque(events, maxlen=0)
 
     def _read_files(self, output_end: int, reports_end: int) -> Iterator[tuple[int, Event]]:
         job, first = self.job, self.job.launched.first

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from notebook_accel.errors import JobLostError
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import date, duration, title
+from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.rank_spans import counted
@@ -70,3 +75,14 @@ def summarize(record: Record) -> JobSummary:
         start.title,
         is_paused=status is Status.RUNNING and stored.is_paused,
     )
+
+
+def last_summaries(limit: int) -> list[JobSummary]:
+    """This user's last jobs, newest first."""
+    return list(itertools.islice(_summaries(), limit))
+
+
+def _summaries() -> Iterator[JobSummary]:
+    for record in reversed(records.all_records()):
+        with contextlib.suppress(JobLostError):  # written by another version of this package, or just removed
+            yield summarize(record)

@@ -25,7 +25,7 @@ VARIABLE = "NOTEBOOK_ACCEL_STATE"
 KEEPALIVE_INTERVAL = 20.0
 """Seconds between two updates of a job's `running` file, for processes on other machines that share the folder."""
 _KEEPALIVE_TIMEOUT = 3 * KEEPALIVE_INTERVAL
-_WATCHED_FOR = 5.0
+WATCHED_FOR = 5.0
 """Seconds for which a job counts as watched after somebody has looked at it."""
 _ABANDONED_AFTER = 24 * 3600.0
 """Seconds without a keepalive after which a job may be removed; long, since clocks of machines may differ."""
@@ -131,7 +131,7 @@ class Record:
     def is_watched(self) -> bool:
         """Whether somebody looks at what is recorded of the job, in another process."""
         try:
-            return time.time() - self._watched.stat().st_mtime < _WATCHED_FOR
+            return time.time() - self._watched.stat().st_mtime < WATCHED_FOR
         except OSError:
             return False
 

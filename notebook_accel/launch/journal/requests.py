@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from notebook_accel.errors import StreamError
-from notebook_accel.events import Event, Sampled, Stacks, from_wire, is_sound, to_wire
+from notebook_accel.events import Event, Remarked, Sampled, Stacks, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import JobHandle, RankRequest, Replies, RequestRanks, no_replies
 from notebook_accel.launch.journal.private_files import open_private
@@ -29,7 +29,7 @@ _TIMEOUT = 30.0
 
 
 class RequestHandler:
-    """Does what is requested; used in the process that runs the job."""
+    """Does what is requested; used in the process that runs the job, on the thread that applies its events."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -37,21 +37,40 @@ class RequestHandler:
         """The requests to stop that were handled. They stay, so that other processes know how many there were."""
 
     def poll(self, record: Record) -> None:
-        """Stops the job, or passes requests on to the ranks, whose replies are written once they have answered."""
+        """Stops the job, adds to its notes, or passes requests on to the ranks, whose replies are written later."""
         for name in record.requests():
             if name in self._stops:
                 continue
             if record.is_stop_request(name):
                 self._stops.add(name)
                 self._job.cancel()
-            elif self._job.runner.request_ranks is not no_replies:  # otherwise the ranks have not started yet
-                with contextlib.suppress(OSError, ValueError, TypeError, KeyError, StreamError):  # of another version
+            else:
+                with contextlib.suppress(OSError):
                     self._answer(record, name)
 
     def _answer(self, record: Record, name: str) -> None:
-        content = (record.path / name).read_bytes()
+        content, request = (record.path / name).read_bytes(), None
+        with contextlib.suppress(ValueError, TypeError, KeyError, StreamError):  # of another version
+            request = _decode(content)
+        is_remark = request is not None and isinstance(request.event, Remarked)
+        if request is not None and not is_remark and self._job.runner.request_ranks is no_replies:
+            return  # the ranks have not started yet
         os.unlink(record.path / name)
-        self._job.runner.request_ranks(_decode(content), lambda replies: _write(record, name, replies))
+        if request is None:
+            return
+        if is_remark:
+            self._job.apply(None, request.event)
+        else:
+            self._job.runner.request_ranks(request, lambda replies: _write(record, name, replies))
+
+
+def add_remark(record: Record, text: str) -> None:
+    """Adds a line to the notes of a job that another process runs. It is lost if the job ends at once.
+
+    Raises:
+        OSError: It can't be written, or the job has ended.
+    """
+    record.request(_encode(RankRequest(Remarked(text))))
 
 
 def rank_requester(job: JobHandle, record: Record) -> RequestRanks:

@@ -18,7 +18,7 @@ from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record, read_pickles
 from notebook_accel.launch.wire.stream import Decoder, encode
 
-FORMAT = 1
+FORMAT = 2
 """The version of the file format; a change that older readers would misread increments it."""
 MOST_BYTES = 64 * 2**20
 """A larger call is not stored."""
@@ -46,6 +46,8 @@ class SavedLaunch:
     """Those of the payload; none if it is too large."""
     arguments: Sequence[bytes] = ()
     """The arguments alone: a pickle of them and of the definitions that they need, and its out-of-band buffers."""
+    rules: Sequence[bytes] = ()
+    """As `rules.pack` returns them."""
     python: str = PYTHON
     """The version of Python that pickled the call."""
 
@@ -65,8 +67,9 @@ class SavedLaunch:
             "folder": self.folder,
             "python": self.python,
             "arguments": len(self.arguments),
+            "rules": len(self.rules),
         }
-        blobs = [pickle.dumps(self.config), *self.arguments, *self.parts]
+        blobs = [pickle.dumps(self.config), *self.arguments, *self.rules, *self.parts]
         with open(path, "xb", opener=open_private) as file:
             file.write(encode(header, blobs))
             for blob in blobs:
@@ -90,8 +93,15 @@ def read(record: Record) -> SavedLaunch:
         if (found := header.pop("format")) != FORMAT:
             raise JobLostError(f"its function was stored by another version of notebook_accel: {found!r}, not {FORMAT}")
         config, *rest = map(bytes, blobs)
-        count = header.pop("arguments")
-        return SavedLaunch(config=pickle.loads(config), arguments=rest[:count], parts=rest[count:], **header)
+        arguments = header.pop("arguments")
+        rules = arguments + header.pop("rules")
+        return SavedLaunch(
+            config=pickle.loads(config),
+            arguments=rest[:arguments],
+            rules=rest[arguments:rules],
+            parts=rest[rules:],
+            **header,
+        )
     except JobLostError:
         raise
     except Exception as error:  # unpickling raises anything

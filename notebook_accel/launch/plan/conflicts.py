@@ -82,9 +82,11 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     Jobs on the CPU compete if there are more ranks than cores, and a job of the same name in this process is always
     named: its cell was probably run again. So is one that saves its checkpoints in `checkpoint_dir`, an absolute path,
     unless the launch is one of several that belong together.
+
+    The trials of one sweep are not named to each other: they are meant to run at once.
     """
     wanted = planned.device_ids
-    running = list(_running())
+    running = [job for job in _running() if not planned.part_of or job.start.part_of != planned.part_of]
     is_whole = planned.size == planned.world_size
     rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
     found = [job for job in running if set(wanted) & set(job.start.devices)]

@@ -44,6 +44,8 @@ class Plan:
     """Choices that were made for the user, one per line."""
     call: str = ""
     """The function and its arguments as text, to be shown with the job."""
+    part_of: str = ""
+    """The ID of the sweep that the launch is a trial of; empty if it is none."""
 
     @property
     def first_rank(self) -> int:

@@ -26,6 +26,11 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return text if len(text) <= _MOST else f"{text[: _MOST - 2]}…)"
 
 
+def short(value: Any) -> str:
+    """A value as `call` shows it."""
+    return _Arguments().repr(value)
+
+
 @functools.cache
 def versions() -> str:
     """`Python 3.12.4, notebook-accel 0.1.0, torch 2.9.1`. The kernel does not import torch for it."""

@@ -4,6 +4,7 @@ main.py             ─ the process, from its start to its end; start reading he
 rank.py             ─ the main thread: takes calls, runs them, and reports how each ended
 channel_thread.py   ─ the second thread: sends and receives, and samples what the main thread does
 report.py           ─ `report`; report_buffer.py holds what it is given, and coalescer.py the bars, until they are sent
+bar_nesting.py      ─ which bars are inside which
 patches/            ─ what a rank changes in other libraries, so that their bars and logs become events
 exceptions.py       ─ turns exceptions into events
 stacks/             ─ where the threads are, and whether one waits in a collective

@@ -22,6 +22,7 @@ from notebook_accel.events import (
     Exited,
     Failed,
     InputRequested,
+    ItemsGiven,
     Metrics,
     NameAnswered,
     PhaseChanged,
@@ -205,7 +206,7 @@ class ChannelThread:
 
     def _on_messages(self, messages: list[Message] | None) -> None:
         for message in messages or ():
-            request = from_wire(message.header)
+            request = from_wire(message.header, message.blobs)
             if isinstance(request, StacksRequested):
                 found = stack_sampler.threads(self._main_ident, all_of_them=self._isolated)
                 self._send_together([Stacks(request.number, found)])
@@ -219,7 +220,7 @@ class ChannelThread:
                     self._control.profile_after(request.step)
             elif isinstance(request, (StepRequested, Control)):
                 self._on_control(request)
-            elif isinstance(request, (Answer, NameAnswered)):
+            elif isinstance(request, (Answer, ItemsGiven, NameAnswered)):
                 events.answers(type(request)).put(request)
             else:
                 self._on_message(request, message)

@@ -8,8 +8,10 @@ preloading.py    ─ imports what the notebook has imported, as long as forking 
 forking.py       ─ makes forks cheap
 warm_ranks.py    ─ forks that wait for a launch
 
-Three other processes belong to it:
+Four other processes belong to it:
 
+base.py          ─ PROCESS: what fork servers are forks of, if there is one
+imported.py      ─ whether a new process would have imported the same as the base server
 keeper.py        ─ PROCESS, its parent: ends whatever outlives it
 abandoned.py     ─ what the next keeper does if all were killed at once
 store.py         ─ PROCESS, its child: hosts the TCPStores; store_link.py is the connection to it

@@ -13,16 +13,15 @@ import signal
 import sys
 from collections.abc import Iterator
 
+from notebook_accel.launch.wire.constants import RANK_MARK
 from notebook_accel.owner import Owner
-
-VARIABLE = "NOTEBOOK_ACCEL_KERNEL"
 
 
 def mark(kernel: int) -> dict[str, str]:
     """What to add to the environment of the ranks of a kernel, which must exist."""
     if sys.platform != "linux":
         return {}
-    return {VARIABLE: str(Owner.of(kernel))}
+    return {RANK_MARK: str(Owner.of(kernel))}
 
 
 def kill() -> None:
@@ -46,7 +45,7 @@ def _kill_if_abandoned(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
-        value = next((each.decode() for each in variables if each.startswith(f"{VARIABLE}=".encode())), "")
+        value = next((each.decode() for each in variables if each.startswith(f"{RANK_MARK}=".encode())), "")
         if not value or not _has_ended(value.partition("=")[2]):
             return False
         signal.pidfd_send_signal(process, signal.SIGKILL)

@@ -18,6 +18,9 @@ _HUGE_PAGE = 2 * 2**20
 _PERMANENT = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 """Permanent errors of `madvise`, for this memory or on this system. Any other error means that the memory is busy."""
 
+_shared_pages: set[int] = set()
+"""The addresses of the pages that no fork is to move."""
+
 
 class Unwind(BaseException):
     """Unwinds the stack of a fork, so that it leaves the frames and `finally` blocks of the server's loop behind."""
@@ -59,11 +62,14 @@ def prepare() -> None:
     end_threads()  # takes milliseconds, so it is done before the first launch
 
 
-def use_huge_pages() -> Iterator[None]:
+def use_huge_pages(*, shared: bool = False) -> Iterator[None]:
     """Moves this process's memory into huge pages, one at each step, where Linux 6.1 or later can.
 
     A fork copies one page table entry for a huge page instead of 512 for small pages, and exits faster to the same
     degree. Moving everything takes about a second.
+
+    Args:
+        shared: Whether forks are to leave the pages where they are, since to move one is to copy it.
     """
     if sys.platform != "linux":
         return
@@ -72,6 +78,10 @@ def use_huge_pages() -> Iterator[None]:
         spans = [_private_span(line) for line in file]
     for begin, end in spans:
         for page in range(-(-begin // _HUGE_PAGE) * _HUGE_PAGE, end // _HUGE_PAGE * _HUGE_PAGE, _HUGE_PAGE):
+            if page in _shared_pages:
+                continue
+            if shared:
+                _shared_pages.add(page)
             if (
                 collapse(ctypes.c_void_p(page), ctypes.c_size_t(_HUGE_PAGE), _MADV_COLLAPSE)
                 and ctypes.get_errno() in _PERMANENT

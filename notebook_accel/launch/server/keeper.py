@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 
 from notebook_accel.launch.server import abandoned
 from notebook_accel.launch.system import limits, own_process
+from notebook_accel.launch.wire.stream import pair
 
-_AWAITED = {signal.SIGCHLD, signal.SIGCONT}
+_AWAITED = (signal.SIGCHLD, signal.SIGCONT)
 
 
-def fork_server() -> None:
+def fork_server(kernel: int) -> None:
     """Returns in a child, which becomes the server. The process itself stays as its keeper until all has ended."""
     if sys.platform != "linux":
         return
@@ -31,25 +33,41 @@ def fork_server() -> None:
         os.setsid()
         return
     try:
-        _keep(server)
+        _keep(server, kernel)
     finally:
         os._exit(0)
 
 
-def _keep(server: int) -> None:
+def _keep(server: int, kernel: int) -> None:
     """Waits for children to end, and kills those that are not servers, until there are none.
 
     The server's successors and stores are of the server's session. Any other child is an orphan.
     """
     limits.close_from(3)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-    own_process.signal_at_end_of_parent(signal.SIGCONT)
+    ends = pair()
+    for end in ends:
+        end.setblocking(False)
+    signal.set_wakeup_fd(ends[1].fileno())
+    for signum in _AWAITED:
+        signal.signal(signum, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+    poll = select.poll()
+    poll.register(ends[0], select.POLLIN)
+    end_of_kernel = own_process.watch(kernel)
+    if end_of_kernel is None:
+        own_process.signal_at_end_of_parent(signal.SIGCONT)  # which is the kernel
+    else:
+        poll.register(end_of_kernel, select.POLLIN)
     abandoned.kill()
     while own_process.reap_children():
         for pid in own_process.children():
             with contextlib.suppress(ProcessLookupError):
                 if pid != server and os.getsid(pid) != server:
                     os.kill(pid, signal.SIGKILL)
-        if signal.sigwait(_AWAITED) == signal.SIGCONT:  # from the kernel, or because that has ended
+        ready = [fd for fd, _ in poll.poll()]
+        if end_of_kernel in ready:
+            poll.unregister(end_of_kernel)
+        received = ends[0].recv(4096) if ends[0].fileno() in ready else b""
+        if end_of_kernel in ready or signal.SIGCONT in received:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(server, signal.SIGCONT)

@@ -35,8 +35,7 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     adopt_orphans()
     broken = import_all(modules, lambda package: control.send({"importing": package}))
     if method != "spawn":
-        rank_main.prepare()
-        forking.prepare()
+        prepare()
     own_process.outlive_parent()
     control.send({"ready": broken is None, "broken": broken})
     if broken is not None:
@@ -44,17 +43,42 @@ def serve(method: str, control: Channel, kernel: int, modules: Sequence[str]) ->
     Server(method, control, kernel, serve).run()()
 
 
-def main(fd: int, method: str, kernel: int) -> None:
-    """The entry point of the process, in a new interpreter."""
-    # A machine that shuts down sends SIGTERM to all processes. Ranks then save a checkpoint, and they end with the
-    # server. So it stays until the kernel has ended.
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
-    keeper.fork_server()
-    control = Channel(socket.socket(fileno=fd))
+def serve_prepared(control: Channel, kernel: int) -> None:
+    """Serves in a fork of a process that has imported and prepared everything."""
+    adopt_orphans()
+    control.send({"ready": True, "broken": None})
+    Server("fork", control, kernel, serve).run()()
+
+
+def prepare() -> None:
+    """Prepares for forks, after the imports."""
+    rank_main.prepare()
+    forking.prepare()
+
+
+def import_for(method: str) -> None:
+    """Imports what every server of a start method imports."""
     if method != "spawn":
         forking.before_imports()
     for name in START_METHODS[method].modules:
         with contextlib.suppress(Exception):  # the rank that needs it raises the same error
             importlib.import_module(name)
+
+
+def ignore_requests_to_end() -> None:
+    """Ignores the signals that ask a process to end.
+
+    A machine that shuts down sends SIGTERM to all processes. Ranks then save a checkpoint, and they end with the
+    server. So it stays until the kernel has ended.
+    """
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def main(fd: int, method: str, kernel: int) -> None:
+    """The entry point of the process, in a new interpreter."""
+    ignore_requests_to_end()
+    keeper.fork_server(kernel)
+    control = Channel(socket.socket(fileno=fd))
+    import_for(method)
     serve(method, control, kernel, ())

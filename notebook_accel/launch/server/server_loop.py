@@ -126,10 +126,9 @@ class Server:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
         self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
-        if hasattr(os, "pidfd_open"):
-            # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
-            with contextlib.suppress(OSError):
-                self._selector.register(os.pidfd_open(self._kernel), selectors.EVENT_READ, self._exit_with_kernel)
+        # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
+        if (end_of_kernel := own_process.watch(self._kernel)) is not None:
+            self._selector.register(end_of_kernel, selectors.EVENT_READ, self._exit_with_kernel)
 
     def _close_in_child(self) -> None:
         """Closes, in a fork, the descriptors that belong to the server alone."""

@@ -10,9 +10,12 @@ import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
+from notebook_accel.events import Notice
 from notebook_accel.launch.system.own_process import raise_on_sigint
 from notebook_accel.launch.wire import cell_names
 
@@ -139,7 +142,7 @@ class StallNotices(NoView):
             if stalled is not None:
                 from notebook_accel.launch.job.location import explain
 
-                current.notice(f"{self._job.title}: {explain(self._job)}")
+                _current().notice(f"{self._job.title}: {explain(self._job)}")
 
 
 class Terminal:
@@ -217,6 +220,58 @@ class Terminal:
         pass  # a terminal shows what Python shows
 
 
+class Unseen(Terminal):
+    """Shows nothing of a launch. Notices become a part of its job, which may be shown later.
+
+    Args:
+        behind: The console that knows the notebook's names.
+    """
+
+    def __init__(self, behind: Console) -> None:
+        self._behind = behind
+        self._job: Job | None = None
+        self._early: list[str] = []
+        """What was said before there was a job."""
+
+    @property
+    def preloads_after(self) -> int | None:  # type: ignore[override]
+        return self._behind.preloads_after
+
+    def choose_view(self) -> Callable[[Job], View]:
+        return self._open
+
+    def _open(self, job: Job) -> View:
+        self._job = job
+        early, self._early = self._early, []
+        for text in early:
+            self.notice(text)
+        return NoView(job)
+
+    def show(self, job: Job) -> View:
+        return NoView(job)
+
+    def write(self, stream: str, text: str) -> None:
+        pass  # the journal has each line
+
+    def notice(self, text: str) -> None:
+        if self._job is None:
+            self._early.append(text)
+        else:
+            self._job.apply(None, Notice(text))
+
+    def request_input(self, request: InputRequested) -> str | None:
+        return None
+
+    def origin(self) -> str:
+        return self._behind.origin()
+
+    def display_name(self, filename: str) -> str:
+        return self._behind.display_name(filename)
+
+    def shorten_traceback(self, error: BaseException) -> None:
+        self._behind.shorten_traceback(error)
+
+
 class _NotWantedError(Exception):
     """The answer to a prompt is no longer waited for."""
 
@@ -259,7 +314,7 @@ def _with_notice(open_view: Callable[[Job], View]) -> Callable[[Job], View]:
 
     def open_with_notice(job: Job) -> View:
         if job.notice:
-            current.notice(job.notice)
+            _current().notice(job.notice)
         return open_view(job)
 
     return open_with_notice
@@ -270,22 +325,54 @@ def can_draw() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not hasattr(sys, "ps1")
 
 
-current: Console = Terminal()
-"""The console of this process. `use` sets it, once."""
+if TYPE_CHECKING:
+    current: Console
+    """The console of this process, or the one that is used in this context."""
 
-cell_names.register(lambda filename: current.display_name(filename))
+_of_process: Console = Terminal()
+_of_context: ContextVar[Console | None] = ContextVar("console", default=None)
+
+
+def _current() -> Console:
+    return _of_context.get() or _of_process
+
+
+class _Module(types.ModuleType):
+    """This module, whose `current` depends on the context."""
+
+    @property
+    def current(self) -> Console:
+        return _current()
+
+    @current.setter
+    def current(self, console: Console) -> None:
+        use(console)
+
+
+sys.modules[__name__].__class__ = _Module
+cell_names.register(lambda filename: _current().display_name(filename))
 
 
 def use(console: Console) -> None:
     """Makes this the console of the process."""
-    global current  # one process has one console
-    current = console
+    global _of_process  # one process has one console
+    _of_process = console
+
+
+@contextlib.contextmanager
+def using(console: Console) -> Iterator[None]:
+    """Makes this the console of what the body does, and of what the threads do that it starts."""
+    token = _of_context.set(console)
+    try:
+        yield
+    finally:
+        _of_context.reset(token)
 
 
 def interrupted(text: str) -> KeyboardInterrupt:
     """An interrupt with this text, which shows without the frames of this package."""
     error = KeyboardInterrupt(text)
-    current.shorten_traceback(error)
+    _current().shorten_traceback(error)
     return error
 
 

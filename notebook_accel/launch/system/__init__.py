@@ -1,6 +1,7 @@
 """The operating system: processes, limits, memory, the network. Knows nothing of launches.
 
 own_process.py       ─ this process: its beginning and its end, its parent, its children, its threads; start here
+inherited.py         ─ what a process inherits from the one that starts it
 processes.py         ─ starts Python processes of this package
 limits.py            ─ how many processes, open files, and how much memory the system grants
 memory.py            ─ memory that processes share

@@ -321,6 +321,16 @@ def signal_at_end_of_parent(signum: int) -> None:
         _library.prctl(_PARENT_DEATH_SIGNAL, signum, 0, 0, 0)
 
 
+def watch(pid: int) -> int | None:
+    """A descriptor that is readable once a process has ended, which need not be a child; `None` if there is none."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # it has ended, or Linux is older than 5.3
+        return None
+
+
 def outlive_parent() -> None:
     """Undoes `die_with_parent`."""
     if sys.platform == "linux":

@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from notebook_accel.errors import LaunchError
 
+HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+"""The folder of this package's folder."""
 # The interpreter would put the working directory first: a user's `random.py` would then be imported by torch. This
 # package itself comes from where it was imported here, wherever that is on the path, and whatever other copy is before
 # it; its neighbors do not come along. A kernel that ignores SIGCHLD would pass that on, and then no child could be
@@ -46,16 +48,18 @@ def command(entry: str, arguments: Sequence[Any], *, detached: bool = False) -> 
             f"sys.executable is {sys.executable!r}, so it is not known which Python to start the ranks with: set it to "
             "the path of this notebook's Python"
         )
+    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, search_path(), HOME, list(arguments), detached])]
+
+
+def search_path() -> list[str]:
+    """The `sys.path` of a process that is started here: this process's, without the working directory."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
         here = ""
     # As Python does, this skips what isn't a string, such as a `Path`.
     path = [folder for folder in sys.path if isinstance(folder, str) and folder not in ("", here)]
-    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    if home not in path:
-        path.append(home)
-    return [sys.executable, "-c", _BOOTSTRAP, json.dumps([entry, path, home, list(arguments), detached])]
+    return path if HOME in path else [*path, HOME]
 
 
 def start(

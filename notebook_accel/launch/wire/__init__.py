@@ -10,6 +10,7 @@ pickling.py        ─ the picklers for calls, and for the values that they retu
 unpicklable.py     ─ names what can't be pickled, and what to do instead
 mirrored/          ─ what ranks take on from the notebook: paths, random states, settings of libraries, definitions
 notebook_names.py  ─ names that the notebook defines, for a rank that lacks one
+map_call.py        ─ what a rank of a map runs, and the form of its items and values
 stack_frames.py    ─ frames of a stack: which are the user's, their threads and collectives, and their text
 cell_names.py      ─ `In[3]` in place of a cell's file
 plain_text.py      ─ the user's text without what can't be drawn, and of a bounded length

@@ -21,6 +21,8 @@ PREEMPTION_GRACE = 25.0
 """How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
 SCRIPT_GRACE = 30.0
 """How many seconds a script has to end after a signal, as under torch's launcher."""
+RANK_MARK = "NOTEBOOK_ACCEL_KERNEL"
+"""A variable in the environment of ranks, and of what they start, which names the process that has launched them."""
 STEP_MARK = "notebook-accel: a step ends"
 """The name of the events that mark the ends of steps in a trace of torch's profiler."""
 

@@ -211,6 +211,11 @@ _known_definitions: set[str] = set()
 """The qualified names of the definitions that this rank has received, over all calls."""
 
 
+def known_definitions() -> Set[str]:
+    """The qualified names of the notebook's definitions that this rank has."""
+    return _known_definitions
+
+
 def forget_definitions(names: Set[str]) -> None:
     """Forgets definitions whose names this rank has bound again: they are no longer those of the notebook."""
     _known_definitions.difference_update([each for each in _known_definitions if each.partition(".")[0] in names])

@@ -53,6 +53,7 @@ SUBCOMMANDS = (
     job_commands.checkpoint,
     job_commands.end_after_epoch,
     job_commands.tune,
+    job_commands.rule,
 )
 
 

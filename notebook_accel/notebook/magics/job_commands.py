@@ -10,6 +10,7 @@ import click
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.attach import Jobs
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal import records
@@ -136,6 +137,37 @@ def tune(shell: InteractiveShell, values: tuple[str, ...], job: str | None) -> N
     found = running_job(shell, job)
     step = found.tune(**dict(map(_parse, values)))
     _write(f"{found.title} has {' '.join(values)} after step {step}")
+
+
+@click.command("rule", cls=MagicCommand)
+@click.argument("metric", required=False, metavar="[METRIC]")
+@click.option("--nan", "is_nan", is_flag=True, help="A rank's value is NaN.")
+@click.option("--above", type=float, metavar="VALUE", help="The metric is greater than this.")
+@click.option("--below", type=float, metavar="VALUE", help="The metric is less than this.")
+@click.option("--for-steps", type=int, default=1, metavar="N", help="For how many steps in a row; 1 by default.")
+@click.option("--patience", type=int, metavar="N", help="How many reports in a row bring no improvement.")
+@click.option("--min-delta", type=float, default=0.0, metavar="VALUE", help="The least improvement that counts.")
+@click.option("--mode", default="auto", metavar="min|max|auto", help="Whether lower or higher values are better.")
+@click.option("--baseline", type=float, metavar="VALUE", help="The value that improvements have to pass.")
+@click.option("--do", default="notify", metavar="ACTION", help="notify, pause, checkpoint, end-after-epoch, or stop.")
+@click.option("--remove", type=int, metavar="NUMBER", help="Removes a rule.")
+@click.option("--job", metavar="JOB", shell_complete=complete_id, help="The job; see above for the default.")
+@click.pass_obj
+def rule(
+    shell: InteractiveShell, /, metric: str | None, remove: int | None, job: str | None, do: str, **conditions: Any
+) -> None:
+    """Adds a rule, as in `rule loss --nan --do pause`, or lists the rules of the cell on the ranks, or the last job."""
+    found = running_job(shell, job)
+    if metric is not None and remove is None:
+        number = found.add_rule(rules.when(metric, do=do, **conditions))
+        _write(f"{found.title} has rule {number}: {found.rules.get(number, '')}")
+    elif metric is None and remove is not None:
+        found.remove_rule(remove)
+        _write(f"{found.title} no longer has rule {remove}")
+    elif metric is None:
+        _write("\n".join(rules.describe_rules(found)) or f"{found.title} has no rules")
+    else:
+        raise ConfigurationError("%accelerate rule adds a rule or removes one: give a metric, or --remove")
 
 
 def _parse(text: str) -> tuple[str, float]:

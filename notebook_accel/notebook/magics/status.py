@@ -17,6 +17,8 @@ from notebook_accel.config.settings import SETTINGS
 from notebook_accel.errors import ConfigurationError, HardwareError, LaunchError
 from notebook_accel.hardware import Device, DeviceUse, Hardware, tpus
 from notebook_accel.insight.pictures import div, element, text, wide_table
+from notebook_accel.launch import engines
+from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.job.text import aligned, size
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan, preview
@@ -76,14 +78,16 @@ def collect() -> Overview:
 
 
 def _live() -> list[str]:
-    """Lines for the running jobs and the persistent ranks."""
+    """Lines for the running jobs, the persistent ranks, and the base server."""
     from notebook_accel.notebook.cells import every_cell, session
 
     active = session.existing()
+    shared = base_server.of_this_process()
+    lines = [*job_commands.running(), *([] if shared is None else [base_server.describe(shared)])]
     if active is None:
-        return job_commands.running()
+        return lines
     mode = every_cell.current(active.shell)
-    return [*job_commands.running(), *([] if mode.options is None else [mode.describe()]), *active.describe()]
+    return [*lines, *([] if mode.options is None else [mode.describe()]), *active.describe()]
 
 
 def _devices(found: Hardware) -> list[list[str]]:
@@ -128,12 +132,13 @@ def _who(pid: int) -> str:
         program, *arguments = process.cmdline() or [process.name()]
         script = [word for word in arguments[:1] if not word.startswith("-")]
         command = " ".join(map(os.path.basename, [program, *script]))
-        ancestors = [parent.pid for parent in process.parents()]
+        ancestors = {parent.pid for parent in process.parents()}
     except psutil.Error:  # a process of another container or user
         return f"process {pid}"
     if pid == os.getpid():
         return f"this notebook (process {pid})"
-    return f"{'started by this notebook' if os.getpid() in ancestors else command} (process {pid})"
+    own = {os.getpid(), *(root for engine in engines.running.values() for root in engine.roots())}
+    return f"{command if ancestors.isdisjoint(own) else 'started by this notebook'} (process {pid})"
 
 
 def _settings(config: LaunchConfig, planned: Plan | None) -> list[list[str]]:

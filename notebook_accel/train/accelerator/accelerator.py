@@ -31,6 +31,7 @@ from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import batch_size, compiling, parallel_wrappers, prepare_checks
 from notebook_accel.train.models.precision import Precision
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin
 from notebook_accel.train.options.enums import (
     DistributedType,
     DynamoBackend,
@@ -98,7 +99,7 @@ class Accelerator(RankAware):
         gradient_accumulation_steps: The number of batches over which gradients are accumulated.
         cpu: Whether to use the CPU even if there are accelerators.
         dataloader_config: How loaders share their samples among the ranks.
-        deepspeed_plugin: Not available.
+        deepspeed_plugin: Shards as DeepSpeed's ZeRO does, with FSDP2.
         fsdp_plugin: Shards parameters with FSDP2.
         torch_tp_plugin: Splits layers over ranks (tensor parallel).
         megatron_lm_plugin: Not available.
@@ -131,7 +132,7 @@ class Accelerator(RankAware):
         gradient_accumulation_steps: int = 1,
         cpu: bool = False,
         dataloader_config: DataLoaderConfiguration | None = None,
-        deepspeed_plugin: Any = None,
+        deepspeed_plugin: DeepSpeedPlugin | None = None,
         fsdp_plugin: FullyShardedDataParallelPlugin | None = None,
         torch_tp_plugin: TorchTensorParallelPlugin | None = None,
         megatron_lm_plugin: Any = None,
@@ -147,19 +148,21 @@ class Accelerator(RankAware):
         deepspeed_plugins: Any = None,
         parallelism_config: ParallelismConfig | None = None,
     ) -> None:
-        advice.refuse(
-            "Accelerator",
-            deepspeed_plugin=deepspeed_plugin or deepspeed_plugins,
-            megatron_lm_plugin=megatron_lm_plugin,
-        )
+        advice.refuse("Accelerator", deepspeed_plugins=deepspeed_plugins, megatron_lm_plugin=megatron_lm_plugin)
         handlers = arguments.Handlers(kwargs_handlers or ())
         self.project_configuration = arguments.project(project_config, project_dir)
         self.dataloader_config = arguments.loading(dataloader_config, split_batches)
-        accumulation = arguments.accumulation(gradient_accumulation_plugin, gradient_accumulation_steps)
+        precision = None if mixed_precision is None else str(mixed_precision)
+        fsdp_plugin, precision, clipping = arguments.translated(deepspeed_plugin, fsdp_plugin, precision)
+        accumulation = arguments.accumulation(
+            gradient_accumulation_plugin,
+            gradient_accumulation_steps,
+            None if deepspeed_plugin is None else deepspeed_plugin.gradient_accumulation_steps,
+        )
         group_options = handlers.get(InitProcessGroupKwargs)
         with _state_forgotten_on_error():
             self.state = AcceleratorState(
-                mixed_precision=None if mixed_precision is None else str(mixed_precision),
+                mixed_precision=precision,
                 cpu=cpu,
                 dynamo_plugin=arguments.compiling(dynamo_plugin, dynamo_backend),
                 fsdp_plugin=fsdp_plugin,
@@ -190,7 +193,7 @@ class Accelerator(RankAware):
         self._has_looped = False
         """Whether a loop over `epochs` has begun that saves checkpoints."""
         self._tunables = Tunables()
-        self._prepared = Prepared(self.strategy, self._precision, self.state.dynamo_plugin)
+        self._prepared = Prepared(self.strategy, self._precision, self.state.dynamo_plugin, clipping)
         self._name_as_accelerate(handlers)
 
     def _name_as_accelerate(self, handlers: arguments.Handlers) -> None:
@@ -263,7 +266,7 @@ class Accelerator(RankAware):
 
     @property
     def deepspeed_plugin(self) -> None:
-        """Always `None`; libraries that support DeepSpeed read it."""
+        """Always `None`, because FSDP2 trains; libraries that support DeepSpeed read it."""
         return
 
     @property
@@ -1003,7 +1006,8 @@ class Accelerator(RankAware):
             max_shard_size: A number of bytes, or a text such as `5GB` (10⁹ bytes each) or `5GiB`.
             safe_serialization: Whether to write safetensors rather than torch's pickle.
         """
-        state = self.get_state_dict(model)
+        offloaded = weights.of_offloaded(model)
+        state = self.get_state_dict(model) if offloaded is None else offloaded
         if self.should_save_model:
             weights.save_model(state, save_directory, max_shard_size, safe_serialization)
         if self.strategy.gathers_weights:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.train.options.deepspeed import DeepSpeedPlugin
 from notebook_accel.train.options.enums import DynamoBackend
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import (
@@ -80,8 +82,38 @@ def loading(config: DataLoaderConfiguration | None, split_batches: bool | None) 
     return config
 
 
-def accumulation(plugin: GradientAccumulationPlugin | None, steps: int) -> GradientAccumulationPlugin:
-    """The accumulation settings, from the plugin, the number of steps, or otherwise the environment of the launch."""
+def translated(
+    plugin: DeepSpeedPlugin | None, fsdp: FullyShardedDataParallelPlugin | None, precision: str | None
+) -> tuple[FullyShardedDataParallelPlugin | None, str | None, float | None]:
+    """How models are sharded, in which precision, and the greatest norm of gradients, from a plugin for DeepSpeed."""
+    if plugin is None:
+        return fsdp, precision, environment.read().clipping
+    if not isinstance(plugin, DeepSpeedPlugin):
+        raise ConfigurationError(f"deepspeed_plugin={plugin!r:.80} must be a DeepSpeedPlugin of notebook_accel")
+    if fsdp is not None:
+        raise ConfigurationError("deepspeed_plugin and fsdp_plugin were both given: give one of them")
+    found = plugin.translation
+    if found.mixed_precision is not None and precision not in (None, found.mixed_precision):
+        raise ConfigurationError(
+            f"mixed_precision={precision!r} contradicts deepspeed_plugin, whose configuration enables "
+            f"{found.mixed_precision}: give one of them"
+        )
+    _log.warning(found.line)
+    return plugin.fsdp_plugin(), found.mixed_precision or precision, found.clipping
+
+
+def accumulation(
+    plugin: GradientAccumulationPlugin | None, steps: int, of_deepspeed: int | str | None = None
+) -> GradientAccumulationPlugin:
+    """The accumulation settings, from a plugin, the number of steps, or otherwise the environment of the launch."""
+    if isinstance(of_deepspeed, int):
+        chosen = steps if plugin is None else plugin.num_steps
+        if chosen not in (None, 1, of_deepspeed):
+            raise ConfigurationError(
+                f"gradient_accumulation_steps={chosen} contradicts deepspeed_plugin, which has {of_deepspeed}: give "
+                "one of them, or write auto there"
+            )
+        return replace(plugin or GradientAccumulationPlugin(), num_steps=of_deepspeed)
     if plugin is not None:
         if steps != 1:
             raise ConfigurationError(

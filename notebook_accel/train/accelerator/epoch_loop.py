@@ -48,6 +48,7 @@ from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
 from notebook_accel.train.ranks.state import PartialState
+from notebook_accel.train.ranks.step_observers import ReportedBar
 from notebook_accel.train.steps import checks
 
 _EVERY = "it is time"
@@ -76,18 +77,21 @@ class PlainLoop:
     refusals: Mapping[str, str] = {CHECKPOINT: _NO_FOLDER}
 
     def __init__(self, count: int) -> None:
-        self._count = count
+        self.count = count
         self._epoch = 0
         self._is_last = False
         """Whether the loop ends after this epoch."""
 
     def epochs(self) -> Iterator[int]:
         """Yields the epochs that are left, up to the last one, or the one after which the user ends the loop."""
-        with _controlled(self):
-            for epoch in range(self._epoch, self._count):
+        bar = ReportedBar("epoch", "epochs", self.count, self._epoch)
+        with _controlled(self), contextlib.closing(bar):
+            for epoch in range(self._epoch, self.count):
                 self._epoch = epoch
+                bar.report()
                 yield epoch
                 self._end_epoch(epoch)
+                bar.done += 1
                 if self._is_last:
                     return
 
@@ -102,7 +106,7 @@ class PlainLoop:
     def end_after_epoch(self) -> str:
         """Ends the loop after the current epoch. Returns a description of it, such as `epoch 3 of 10`."""
         self._is_last = True
-        return f"epoch {self._epoch + 1} of {self._count}"
+        return f"epoch {self._epoch + 1} of {self.count}"
 
     def must_run(self) -> bool:
         return False
@@ -201,7 +205,7 @@ class EpochLoop(PlainLoop):
         place, step = resuming.load(found, contents, self._run.checkpoints, self._state)
         self._run.set_step(step)
         self._epoch, self._step = self._saved = place.epoch, place.step
-        report(resuming.describe(found, place, self._count, self._settings, self._state))
+        report(resuming.describe(found, place, self.count, self._settings, self._state))
 
     # Points
 

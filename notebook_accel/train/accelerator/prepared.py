@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -32,9 +33,12 @@ class Prepared:
         strategy: What distributes the models.
         precision: What they compute in.
         compiler: How they are compiled.
+        clipping: The greatest norm of the gradients, to which each optimizer step clips them; `None`: any.
     """
 
-    def __init__(self, strategy: Strategy, precision: Precision, compiler: TorchDynamoPlugin) -> None:
+    def __init__(
+        self, strategy: Strategy, precision: Precision, compiler: TorchDynamoPlugin, clipping: float | None = None
+    ) -> None:
         self.models: list[nn.Module] = []
         self.optimizers: list[AcceleratedOptimizer] = []
         self.schedulers: list[AcceleratedScheduler] = []
@@ -42,6 +46,7 @@ class Prepared:
         self._strategy = strategy
         self._precision = precision
         self._compiler = compiler
+        self._clip = None if clipping is None else partial(strategy.clip_grad_norm_, max_norm=clipping, norm_type=2.0)
         self._watch = DeviceWatch()
         self._first_backward = FirstBackward(strategy) if strategy.state.use_distributed else None
         """`None` after the second backward pass, and on a single rank."""
@@ -100,7 +105,7 @@ class Prepared:
         prepared = (
             optimizer
             if isinstance(optimizer, AcceleratedOptimizer)
-            else AcceleratedOptimizer(optimizer, moves, self._precision.scaler)
+            else AcceleratedOptimizer(optimizer, moves, self._precision.scaler, self._clip)
         )
         control = events.step_control()
         if control is not None:

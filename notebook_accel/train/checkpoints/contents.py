@@ -56,8 +56,8 @@ class Contents:
     scaler: Any = None
     tunables: Any = None
     """The values that can be tuned."""
-    custom: list[Any] = field(default_factory=list)
-    """The user's own objects with `state_dict` and `load_state_dict`."""
+    custom: list[Any] | None = field(default_factory=list)
+    """The user's own objects with `state_dict` and `load_state_dict`; `None` if the user's code saves them itself."""
     step: int = 0
     """`Accelerator.step`: the number of batches since the accumulation last started."""
     pending: bool = False
@@ -100,10 +100,7 @@ class Contents:
             parts.append(safe_part(self.scaler.state_dict(), SCALER_NAME, "the gradient scaler"))
         if self.tunables:
             parts.append(safe_part(self.tunables.state_dict(), TUNABLES_NAME, "the tunable values"))
-        for index, custom in enumerate(self.custom):
-            owner = f"{type(custom).__name__} (registered object {index})"
-            parts.append(safe_part(custom.state_dict(), f"custom_checkpoint_{index}.pkl", owner))
-        return parts
+        return parts + [custom_part(custom, index) for index, custom in enumerate(self.custom or ())]
 
     def _random_states(self, state: PartialState, save: str) -> Part:
         facts = {"step": self.step, "num_processes": state.num_processes, "save": save}
@@ -138,8 +135,8 @@ class Contents:
             self._read_scaler(folder)
         if self.tunables is not None and (folder / TUNABLES_NAME).is_file():
             self.tunables.load_state_dict(load(folder / TUNABLES_NAME, map_location="cpu"))
-        for index, custom in enumerate(self.custom):
-            custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
+        for index, custom in enumerate(self.custom or ()):
+            read_custom(custom, folder, index)
         self._read_gradients(folder, saved)
         saved.warn_of_missing()
         # Last, since loading the other parts may have drawn from the generators.
@@ -188,11 +185,22 @@ class Contents:
                 "when it was saved. Prepare the same ones, or leave the scheduler out of prepare."
             )
         customs = [path for path in folder.iterdir() if re.fullmatch(r"custom_checkpoint_\d+\.pkl", path.name)]
-        if len(customs) != len(self.custom):
+        if self.custom is not None and len(customs) != len(self.custom):
             raise CheckpointError(
                 f"{folder} holds the states of {len(customs)} registered objects, but this run has registered "
                 f"{len(self.custom)}. Call register_for_checkpointing with the same ones, in the same order."
             )
+
+
+def custom_part(custom: Any, index: int) -> Part:
+    """The state of an object of the user's."""
+    owner = f"{type(custom).__name__} (registered object {index})"
+    return safe_part(custom.state_dict(), f"custom_checkpoint_{index}.pkl", owner)
+
+
+def read_custom(custom: Any, folder: Path, index: int) -> None:
+    """Loads the state of an object of the user's."""
+    custom.load_state_dict(load(folder / f"custom_checkpoint_{index}.pkl", map_location="cpu"))
 
 
 def random_states_name(rank: int | str) -> str:

@@ -11,6 +11,7 @@ from typing import IO, Any
 import torch
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints import weights
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 from notebook_accel.train.ranks.state import PartialState
@@ -31,7 +32,7 @@ def save(
         ConfigurationError: An open file was given for safetensors.
     """
     state = PartialState()
-    if not (state.is_local_main_process if save_on_each_node else state.is_main_process):
+    if not (state.is_local_main_process if save_on_each_node else state.is_main_process) or rehearsing():
         return
     if not isinstance(f, (str, os.PathLike)):
         if safe_serialization:

@@ -20,6 +20,7 @@ import torch
 
 from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
 
 SAFE_MODEL_NAME = "model"
@@ -54,6 +55,8 @@ def save_model(
     Raises:
         ConfigurationError: The folder is a file, the size is not valid, or a value cannot be written in this format.
     """
+    if rehearsing():
+        return
     folder = Path(save_directory)
     if folder.is_file():
         raise ConfigurationError(
@@ -73,6 +76,16 @@ def save_model(
     if len(shards) == 1:
         index.unlink(missing_ok=True)
     _remove_others(folder, pattern, names)
+
+
+def of_offloaded(model: torch.nn.Module) -> State | None:
+    """The weights of a model that hooks of Accelerate's keep on the CPU or on disk; `None` if it has no such hooks."""
+    if not any(getattr(getattr(module, "_hf_hook", None), "offload", False) for module in model.modules()):
+        return None
+    from accelerate.utils.modeling import get_state_dict_offloaded_model  # which has made the hooks
+
+    found: State = get_state_dict_offloaded_model(model)
+    return found
 
 
 def write(state: State, path: Path, safe_serialization: bool) -> None:

@@ -47,15 +47,20 @@ class Round:
 
 def send(rounds: Iterator[Round], set_remainder: Callable[[int], None], sharing: SampleSharing) -> Iterator[Any]:
     """Sends each rank the part of each round that is its share; yields the part of rank 0."""
+    if not PartialState().use_distributed:  # a single rank keeps them
+        for found in rounds:
+            set_remainder(found.remainder)
+            yield found.parts[0]
+        return
     shares = sharing.shares
     last_descriptions: list[bytes] = []
     while True:
         try:
-            found = next(rounds, None)
-            if found is None:
+            upcoming = next(rounds, None)
+            if upcoming is None:
                 _broadcast_header(RoundKind.END)
                 return
-            parts = found.parts
+            found, parts = upcoming, upcoming.parts
             descriptions = [
                 pickle.dumps(pytree.recursively_apply(_describe, part, test_type=is_sent_as_bytes)) for part in parts
             ]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.order import State
 from notebook_accel.train.data.samplers import index_sampler, replace_index_sampler
 
@@ -157,6 +159,26 @@ def duplicate(loader: DataLoader[Any]) -> DataLoader[Any]:
     """A copy of a loader of any class that can be changed without changing the original."""
     new = copy.copy(loader)
     new._iterator = None  # the workers belong to the original
+    return new
+
+
+def stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Converts a loader to a `StatefulDataLoader`; one that is stateful already is only copied."""
+    if hasattr(loader, "load_state_dict"):
+        return duplicate(loader)
+    try:
+        from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigurationError(
+            "use_stateful_dataloader=True needs torchdata: run `pip install torchdata`, or leave it out"
+        ) from error
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # it calls a deprecated function of torch, which users can't change
+        new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
+    new.__dict__.update(copy.copy(loader).__dict__)
+    new._iterator = None
     return new
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.batch_transfer import Round, is_sent_as_bytes, receive, send
@@ -17,6 +17,7 @@ from notebook_accel.train.data.cursor import read
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.sharding import UNKNOWN, pad
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.mesh import SampleSharing
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import pytree, rows
 from notebook_accel.train.tensors.rows import Reading, UnevenRowsError
@@ -29,23 +30,28 @@ class DataLoaderDispatcher(PreparedLoader):
     """A prepared loader that reads on rank 0, which sends every rank its part.
 
     Args:
-        base_dataloader: The loader; only rank 0 reads from it.
+        base_dataloader: The loader, or a data set; only rank 0 reads from it.
         split_batches: Whether each batch is split into one part for each rank; otherwise, ranks get whole batches.
         even_batches: Whether the last round is padded with the first samples, so that all parts have the same size.
         slice_fn: Slices a batch, instead of `slice_tensors`.
-        options: The options of `PreparedLoader`.
+        options: The options of `PreparedLoader`; without `sharing`, all ranks get different samples.
     """
 
     def __init__(
         self,
-        base_dataloader: DataLoader[Any],
+        base_dataloader: DataLoader[Any] | Dataset[Any],
         *,
         split_batches: bool = False,
         even_batches: bool = True,
         slice_fn: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
+        if "sharing" not in options:
+            state = PartialState()
+            options["sharing"] = SampleSharing.of(None, state.process_index, state.num_processes)
         super().__init__(base_dataloader, **options)
+        if split_batches and not isinstance(base_dataloader, DataLoader):
+            self._total_batch_size = self.base_dataloader.batch_size
         self.split_batches = split_batches
         self.even_batches = even_batches
         self.slice_fn = slice_fn

@@ -8,18 +8,19 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset
 
 from notebook_accel.advice import explained, listed
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import step_timing
 from notebook_accel.train.data import device_transfer, order, order_comparison
-from notebook_accel.train.data.cursor import Cursor, Resumed, read
+from notebook_accel.train.data.cursor import Cursor, Resumed, read, stateful
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.order_comparison import OrderComparison
 from notebook_accel.train.data.samplers import get_sampler, index_sampler
@@ -32,18 +33,29 @@ from notebook_accel.train.ranks.seeds import share_random_states, synchronize_rn
 from notebook_accel.train.tensors import packing, pytree, rows
 
 _NO_BATCH = object()
+_OF_A_LOADER = (
+    *(name for name in inspect.signature(DataLoader).parameters if name != "dataset"),
+    *("skip_batches", "use_stateful_dataloader"),
+)
+
+
+def _taken(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments of a `DataLoader` that a prepared one takes, if it is given a data set."""
+    return () if isinstance(given.get("base_dataloader"), DataLoader) else _OF_A_LOADER
 
 
 class PreparedLoader(DataLoader[Any]):
     """The base of prepared loaders: yields this rank's share of the batches of another, on the rank's device.
 
     Args:
-        base_dataloader: The loader; its samplers yield this rank's share.
+        base_dataloader: The loader; its samplers yield this rank's share. Or a data set, of which a loader is made.
         sharing: How ranks share the samples.
         total_batch_size: The number of samples in one batch of all ranks together; `None` if it is not fixed.
         device: The device to move batches to; `None`: do not move them.
         non_blocking: Whether copies to the device overlap with computation.
         rng_types: The random states that all ranks take over from rank 0 when an epoch starts.
+        of_a_loader: If a data set is given, arguments of `DataLoader`, `skip_batches`, the number of batches to skip in
+            each epoch, and `use_stateful_dataloader`, whether torchdata's loader is made.
 
     Attributes:
         end_of_dataloader: Whether the current batch is the last.
@@ -55,17 +67,26 @@ class PreparedLoader(DataLoader[Any]):
 
     _is_accelerate_prepared = True
 
-    @explained(listed("prepared loader"))
+    @explained(listed("prepared loader"), also=_taken)
     def __init__(
         self,
-        base_dataloader: DataLoader[Any],
+        base_dataloader: DataLoader[Any] | Dataset[Any],
         *,
         sharing: SampleSharing = NOT_SHARED,
         total_batch_size: int | None = None,
         device: torch.device | None = None,
         non_blocking: bool = False,
-        rng_types: Iterable[RNGType] = (),
+        rng_types: Iterable[RNGType | str] | None = (),
+        **of_a_loader: Any,
     ) -> None:
+        skipped = 0
+        if not isinstance(base_dataloader, DataLoader):
+            skipped = of_a_loader.pop("skip_batches", 0)
+            becomes_stateful = of_a_loader.pop("use_stateful_dataloader", False)
+            base_dataloader = DataLoader(base_dataloader, **of_a_loader)
+            base_dataloader = stateful(base_dataloader) if becomes_stateful else base_dataloader
+            size = base_dataloader.batch_size
+            total_batch_size = total_batch_size or (None if size is None else size * sharing.data.size)
         self.base_dataloader = base_dataloader
         self.sharing = sharing
         self.num_processes = sharing.data.size
@@ -73,8 +94,8 @@ class PreparedLoader(DataLoader[Any]):
         self._total_batch_size = total_batch_size
         self.device = device
         self.non_blocking = non_blocking
-        self.rng_types = tuple(rng_types)
-        self.skipped = 0
+        self.rng_types = tuple(RNGType.of(each, "rng_types") for each in rng_types or ())
+        self.skipped = skipped
         self.end_of_dataloader = False
         self.remainder = UNKNOWN
         self.cursor = Cursor()
@@ -441,7 +462,10 @@ DataLoaderStateMixin = PreparedLoader
 
 
 class DataLoaderShard(PreparedLoader):
-    """A prepared loader whose rank reads its own share. Made by `prepare`."""
+    """A prepared loader whose rank reads its own share. Made by `prepare`.
+
+    If you make it of a data set, as `DataLoaderShard(dataset, batch_size=8)`, every rank reads all of it.
+    """
 
 
 class SkipDataLoader(PreparedLoader):

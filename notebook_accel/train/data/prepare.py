@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Itera
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import order
-from notebook_accel.train.data.cursor import duplicate, leave_out
+from notebook_accel.train.data.cursor import duplicate, leave_out, stateful
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
 from notebook_accel.train.data.loader import DataLoaderShard, PreparedLoader, SkipDataLoader
@@ -102,7 +100,7 @@ def prepare_data_loader(
         has_slice_fn=slice_fn_for_dispatch is not None,
         has_useless_seed=data_seed is not None and not use_seedable_sampler,
     )
-    base = _stateful(dataloader) if use_stateful_dataloader else duplicate(dataloader)
+    base = stateful(dataloader) if use_stateful_dataloader else duplicate(dataloader)
     types = [RNGType.of(rng_type, "rng_types") for rng_type in rng_types or ()]
     # With this type, ranks agree on it whenever an epoch starts.
     agreed = int if RNGType.GENERATOR in types else number_of_first
@@ -282,26 +280,6 @@ def _premade_batches() -> ConfigurationError:
         "split_batches=True can't cut batches that the dataset makes itself (batch_size=None): pass "
         "dispatch_batches=True, so that rank 0 cuts them"
     )
-
-
-def _stateful(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """Converts a loader to a `StatefulDataLoader`; one that is stateful already is only copied."""
-    if hasattr(loader, "load_state_dict"):
-        return duplicate(loader)
-    try:
-        from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise ConfigurationError(
-            "use_stateful_dataloader=True needs torchdata: run `pip install torchdata`, or leave it out"
-        ) from error
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # it calls a deprecated function of torch, which users can't change
-        new: DataLoader[Any] = StatefulDataLoader(loader.dataset)
-    new.__dict__.update(copy.copy(loader).__dict__)
-    new._iterator = None
-    return new
 
 
 _ABSENT = object()

@@ -9,6 +9,11 @@ from notebook_accel import hardware
 from notebook_accel.config import PRECISIONS, file
 from notebook_accel.errors import ConfigurationError
 
+# Accelerate's constants, for code that asks whether there is a configuration.
+cache_dir = str(file.location(os.environ).parent)
+default_config_file = default_yaml_config_file = str(file.location(os.environ))
+default_json_config_file = str(file.location(os.environ).with_suffix(".json"))
+
 
 def write_basic_config(mixed_precision: str = "no", save_location: str | os.PathLike[str] | None = None) -> Path | bool:
     """Writes a configuration file for this machine's devices. Launches work without one, too.

@@ -107,6 +107,10 @@ class LoggerType(Choice):
     TRACKIO = "trackio"
     COMETML = "comet_ml"
     MLFLOW = "mlflow"
+    AIM = "aim"
+    CLEARML = "clearml"
+    DVCLIVE = "dvclive"
+    SWANLAB = "swanlab"
 
 
 class DynamoBackend(Choice):

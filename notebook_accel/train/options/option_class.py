@@ -34,8 +34,8 @@ def option_class(call: str) -> Callable[[type[T]], type[T]]:
             return f"pass {call} to the Accelerator" if call else ""
 
         _CALLS[kind] = call
-        elsewhere = listed("options of an Accelerator"), of_the_launch
-        look_ups = explained(listed(kind.__name__), without_prefix, of_another, *elsewhere)
+        own = listed(kind.__name__), without_prefix
+        look_ups = explained(*own, listed("options of an Accelerator"), of_another, of_the_launch)
         type.__setattr__(kind, "__init__", look_ups(kind.__init__))
         return kind
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from notebook_accel.config import PRECISIONS
-from notebook_accel.config.kinds import truth
+from notebook_accel.config.kinds import norm, truth
 from notebook_accel.errors import ConfigurationError
 
 
@@ -29,6 +29,8 @@ class Environment:
     """Whether to use the CPU even if there are accelerators."""
     mixed_precision: str = "no"
     accumulation_steps: int = 1
+    clipping: float | None = None
+    """The greatest norm of the gradients, to which each optimizer step clips them."""
     compile_backend: str | None = None
     compile_mode: str | None = None
     compile_fullgraph: bool = False
@@ -82,6 +84,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         cpu=_flag(environ, "ACCELERATE_USE_CPU"),
         mixed_precision=precision,
         accumulation_steps=_number(environ, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1),
+        clipping=_norm(environ, "ACCELERATE_GRADIENT_CLIPPING"),
         compile_backend=None if compile_backend.lower() == "no" else compile_backend.lower(),
         compile_mode=environ.get("ACCELERATE_DYNAMO_MODE") or None,
         compile_fullgraph=_flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
@@ -111,6 +114,11 @@ def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdecimal():
         raise ConfigurationError(f"{name}={text!r} in the environment must be a number")
     return int(text)
+
+
+def _norm(environ: Mapping[str, str], name: str) -> float | None:
+    text = environ.get(name) or "auto"
+    return None if text in ("auto", "none") else float(norm.parse(f"{name} in the environment", text))
 
 
 def _flag(environ: Mapping[str, str], name: str, default: str = "") -> bool:

@@ -179,7 +179,8 @@ class AcceleratorState(RankAware):
         parallelism_config: ParallelismConfig | None = None,
         **kwargs: Any,
     ) -> AcceleratorState:
-        advice.refuse("Accelerator", deepspeed_plugin=deepspeed_plugin, megatron_lm_plugin=megatron_lm_plugin)
+        advice.refuse("AcceleratorState", deepspeed_plugin=deepspeed_plugin)
+        advice.refuse("Accelerator", megatron_lm_plugin=megatron_lm_plugin)
         if mixed_precision is not None:
             mixed_precision = PrecisionType.of(mixed_precision, "mixed_precision").value
         partial = PartialState(cpu, **kwargs)
@@ -283,7 +284,7 @@ class AcceleratorState(RankAware):
 
     @property
     def deepspeed_plugin(self) -> None:
-        """Always `None`; libraries that support DeepSpeed read it."""
+        """Always `None`, because FSDP2 trains; libraries that support DeepSpeed read it."""
         return
 
     @property

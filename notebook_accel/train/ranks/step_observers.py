@@ -14,6 +14,7 @@ training, and `EpochLoop` saves it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 import weakref
@@ -106,29 +107,68 @@ class LoaderBars:
         return _reporting(loader, batches) if events.has_sink() else batches
 
 
-def _reporting(loader: Sized, batches: Iterator[Any]) -> Iterator[Any]:
-    number, total = _number_by_loader.setdefault(loader, next(_bar_numbers)), _length(loader)
-    began = due = time.monotonic()
-    control = events.step_control()
-    pauses_before = 0.0 if control is None else control.paused_seconds
-    done = 0
-
-    def report(*, closed: bool = False) -> None:
-        paused = 0.0 if control is None else control.paused_seconds - pauses_before
-        elapsed = time.monotonic() - began - paused
-        rate = done / elapsed if done and elapsed else None
-        events.emit(Bar(number, done, total, "batch", rate=rate, elapsed=elapsed, closed=closed))
-
-    try:
+def _reporting(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    number = _number_by_loader.setdefault(loader, next(_bar_numbers))
+    bar = ReportedBar("batch", "batches", _length(loader), loader.cursor.done, number)
+    due = 0.0
+    with contextlib.closing(bar):
         for batch in batches:
             now = time.monotonic()
             if now >= due:
                 due = now + _INTERVAL
-                report()
+                bar.report()
             yield batch
-            done += 1
-    finally:
-        report(closed=True)
+            bar.done += 1
+
+
+class ReportedBar:
+    """A bar that no user draws.
+
+    Args:
+        description: What a unit of it is.
+        counts: As that of `Bar`.
+        total: The number of units, if it is known.
+        initial: How many of them were done before.
+        number: Its number, if it has one already.
+
+    Attributes:
+        done: How many units are done.
+    """
+
+    def __init__(
+        self, description: str, counts: str, total: int | None, initial: int = 0, number: int | None = None
+    ) -> None:
+        self._number = next(_bar_numbers) if number is None else number
+        self._description, self._counts, self._total, self._initial = description, counts, total, initial
+        self._control = events.step_control()
+        self._began = time.monotonic() - self._paused
+        self.done = initial
+
+    @property
+    def _paused(self) -> float:
+        return 0.0 if self._control is None else self._control.paused_seconds
+
+    def close(self) -> None:
+        """Reports how far it came."""
+        self.report(closed=True)
+
+    def report(self, *, closed: bool = False) -> None:
+        """Reports how far it is."""
+        elapsed = time.monotonic() - self._paused - self._began
+        made = self.done - self._initial
+        events.emit(
+            Bar(
+                self._number,
+                self.done,
+                self._total,
+                self._description,
+                rate=made / elapsed if made and elapsed else None,
+                elapsed=elapsed,
+                closed=closed,
+                counts=self._counts,
+                initial=self._initial,
+            )
+        )
 
 
 def _length(loader: Sized) -> int | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
 from notebook_accel import events
@@ -24,16 +25,22 @@ class AcceleratedOptimizer(Optimizer):
         optimizer: The user's optimizer.
         device_placement: Whether to move its state to the devices of its parameters.
         scaler: The gradient scaler; only for fp16.
+        clip: Limits the gradients of the parameters that it is given, before each step; `None`: nothing does.
     """
 
     _is_accelerate_prepared = True
 
     def __init__(
-        self, optimizer: Optimizer, device_placement: bool = True, scaler: torch.amp.GradScaler | None = None
+        self,
+        optimizer: Optimizer,
+        device_placement: bool = True,
+        scaler: torch.amp.GradScaler | None = None,
+        clip: Callable[[Iterable[torch.Tensor]], Any] | None = None,
     ) -> None:
         # Do not call Optimizer.__init__, which would create separate parameter groups.
         self.optimizer = optimizer
         self.scaler = scaler
+        self._clip = clip
         self.gradient_state = GradientState()
         if device_placement and optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())  # moves it to the devices of the parameters
@@ -52,7 +59,8 @@ class AcceleratedOptimizer(Optimizer):
             self.optimizer.register_step_post_hook(lambda optimizer, *_: _record_step(this(), optimizer))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"optimizer": self.optimizer, "scaler": self.scaler, "gradient_state": self.gradient_state}
+        names = ("optimizer", "scaler", "_clip", "gradient_state")
+        return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -105,6 +113,8 @@ class AcceleratedOptimizer(Optimizer):
         if not self._has_stepped:
             self._has_stepped = True
             self._check_gradients(closure)
+        if self._clip is not None:
+            self._clip_gradients(self._clip)
         observers = self.gradient_state.observers
         for begin in observers.before_step:
             begin()
@@ -112,6 +122,13 @@ class AcceleratedOptimizer(Optimizer):
         for end in observers.after_step:
             end(self)
         return loss
+
+    def _clip_gradients(self, clip: Callable[[Iterable[torch.Tensor]], Any]) -> None:
+        if self.scaler is not None:
+            stage = self.scaler._per_optimizer_states[id(self.optimizer)]["stage"]
+            if stage is OptState.READY:  # not if the user's code has removed the scaling already
+                self.scaler.unscale_(self.optimizer)
+        clip([parameter for group in self.param_groups for parameter in group["params"]])
 
     def _step(self, closure: Callable[[], float] | None) -> Any:
         if self.scaler is not None:

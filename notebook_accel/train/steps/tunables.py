@@ -116,9 +116,9 @@ class Tunable:
         if self._is_whole and value != int(value):
             return f"{self.name}={value:g} is not an integer, unlike its first value"
         if self._low is not None and value < self._low:
-            return f"{self.name}={value:g} is below its minimum, {self._low:g}"
+            return f"{self.name} must be at least {self._low:g}, not {value:g}"
         if self._high is not None and value > self._high:
-            return f"{self.name}={value:g} is above its maximum, {self._high:g}"
+            return f"{self.name} must be at most {self._high:g}, not {value:g}"
         return ""
 
     def set(self, value: float) -> None:

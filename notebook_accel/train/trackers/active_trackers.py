@@ -12,6 +12,7 @@ from typing import Any
 
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.options.enums import LoggerType
 from notebook_accel.train.trackers.base import GeneralTracker, check, is_main_process, scalars
 
@@ -38,6 +39,10 @@ TRACKERS = {
     LoggerType.TRACKIO: TrackerRow("trackio", "TrackioTracker", "trackio"),
     LoggerType.COMETML: TrackerRow("comet", "CometMLTracker", "comet_ml"),
     LoggerType.MLFLOW: TrackerRow("mlflow", "MLflowTracker", "mlflow"),
+    LoggerType.AIM: TrackerRow("aim", "AimTracker", "aim"),
+    LoggerType.CLEARML: TrackerRow("clearml", "ClearMLTracker", "clearml"),
+    LoggerType.DVCLIVE: TrackerRow("dvclive", "DVCLiveTracker", "dvclive"),
+    LoggerType.SWANLAB: TrackerRow("swanlab", "SwanLabTracker", "swanlab"),
 }
 _log = logging.getLogger(__name__)
 _registered: dict[str, type[GeneralTracker]] = {}
@@ -93,7 +98,7 @@ class TrackerGroup:
         logging_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self._logging_dir = logging_dir
-        self._chosen = filter_trackers(log_with, logging_dir)
+        self._chosen = [] if rehearsing() else filter_trackers(log_with, logging_dir)
         self._is_main = is_main_process()
         self.trackers: list[GeneralTracker] = []
         """The trackers that have been started."""

@@ -62,19 +62,18 @@ def test_what_only_counts_with_another_names_one_that_is_there() -> None:
 def test_what_the_file_can_say_is_an_option_too() -> None:
     elsewhere = {"distributed_type", "use_cpu", "device", "env"}  # --use_fsdp, --cpu; the others need no option
     elsewhere |= {"cluster", "insecure"}  # of a notebook alone
+    elsewhere |= {"deepspeed_config"}  # whose keys are options
     assert set(keys.KEYS) - set(BY_NAME) == elsewhere
 
 
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ("--use_deepspeed", "use --use_fsdp"),
-        ("--zero_stage=3", "use --use_fsdp"),
+        ("--deepspeed_hostfile", "on each machine"),
         ("--megatron-lm-tp-degree", "FSDP2"),
         ("--fp8-backend", "AORecipeKwargs"),
         ("--tpu", "this command does not support TPUs"),
         ("--nproc_per_node", "use --num_processes"),
-        ("--gradient_clipping", "clip_grad_norm_"),
     ],
 )
 def test_an_option_that_is_not_here_names_the_alternative(written: str, says: str) -> None:

@@ -312,3 +312,45 @@ def attribute(module: str, name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(module), name)
+
+
+def parents() -> list[int]:
+    """The processes above this one: its server, the keeper of that, and so on."""
+    import psutil
+
+    return [each.pid for each in psutil.Process().parents()]
+
+
+def inherited() -> dict[str, Any]:
+    """What a process has from the one that has started it."""
+    import gc
+    import locale
+    import resource
+    import signal
+    import time
+
+    mask = os.umask(0)
+    os.umask(mask)
+    names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return {
+        "umask": mask,
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in names},
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "hour": time.localtime(0).tm_hour,
+        "locale": locale.setlocale(locale.LC_CTYPE),
+        "encodings": [sys.getfilesystemencoding(), sys.stdout.encoding],
+        "handlers": {each: str(signal.getsignal(each)).partition(" at 0x")[0] for each in signal.valid_signals()},
+        "collects": gc.isenabled(),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "leads": os.getsid(0) == os.getpid(),
+        "input": os.readlink("/proc/self/fd/0"),
+    }
+
+
+def numpy_state() -> list[int]:
+    """The state of NumPy's random numbers."""
+    import numpy as np
+
+    return list(map(int, np.random.get_state()[1]))

@@ -510,7 +510,7 @@ def test_a_rank_has_the_environment_of_its_spec_and_no_other(isolated: Engine, m
         found = group.run(calls.environment)
         for own, spec in zip(found, group.spec.environments, strict=True):
             assert {name: own[name] for name in own.keys() & spec.keys()} == spec
-            assert own.keys() - spec.keys() <= {"LC_CTYPE", abandoned.VARIABLE}  # of the interpreter and the server
+            assert own.keys() - spec.keys() <= {"LC_CTYPE", abandoned.RANK_MARK}  # of the interpreter and the server
     (text,) = run(isolated, calls.echo_environment, environ={"OF_THE_KERNEL": None, "OF_THE_GROUP": "yes"})
     assert "OF_THE_GROUP=yes" in text
     assert "OF_THE_KERNEL" not in text

@@ -135,7 +135,7 @@ def test_a_spike_of_one_step_is_drawn_and_has_its_number() -> None:
     found = drawn(job, 60)
     assert len(found.points) <= 62
     assert max(point.high for point in found.points) == 50
-    assert "most 50 at step 4321" in metric_text(found).facts
+    assert "max 50 at step 4321" in metric_text(found).facts
 
 
 def test_single_numbers_are_reports_and_never_the_mean_of_a_bin() -> None:
@@ -146,8 +146,8 @@ def test_single_numbers_are_reports_and_never_the_mean_of_a_bin() -> None:
     assert text.facts == [
         "last at step 999",
         "first 1000 at step 0",
-        "least 1 at step 999 (best)",
-        "most 1000 at step 0",
+        "min 1 at step 999 (best)",
+        "max 1000 at step 0",
     ]
     assert (found.points[0].x, found.points[0].mean) == (0, 1000)
     assert (found.points[-1].x, found.points[-1].mean) == (999, 1)
@@ -156,7 +156,7 @@ def test_single_numbers_are_reports_and_never_the_mean_of_a_bin() -> None:
 def test_the_best_is_a_mean_over_ranks_and_the_least_is_of_one() -> None:
     job = a_job([(0, 5.0), (1, 0.0), (2, 3.0)], [(0, 5.0), (1, 6.0), (2, 2.0)])
     facts = metric_text(drawn(job)).facts
-    assert facts[2:] == ["best 2.5 at step 2", "least 0 at step 1", "most 6 at step 1"]
+    assert facts[2:] == ["best mean 2.5 at step 2", "min 0 at step 1", "max 6 at step 1"]
 
 
 @pytest.mark.parametrize(

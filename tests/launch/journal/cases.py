@@ -60,6 +60,7 @@ def fold(job: Job) -> dict[str, Any]:
         "changes",
         "controls",
         "tunables",
+        "rule_changes",
         "seed",
     )
     metrics = {name: job.charts.drawn(name, (), 99) for name in job.charts.names}
@@ -171,6 +172,7 @@ of_the_job = st.tuples(
     | st.builds(events.Controlled, number=st.integers(1, 9), action=st.sampled_from(["pause", "resume"]), at=numbers)
     | st.builds(events.ControlsChanged, refusals=st.dictionaries(st.sampled_from(["pause"]), st.just("no")))
     | st.builds(events.CheckpointSaved, step=st.integers(0, 9))
+    | st.builds(events.Remarked, text=_LINE)
     | st.builds(events.Seeded, seed=st.integers(0, 9))
     | st.builds(events.TunableChanged, name=names, value=numbers)
     | st.builds(events.StopRequested, times=st.integers(1, 2))

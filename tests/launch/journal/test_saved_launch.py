@@ -26,6 +26,7 @@ SAVED = SavedLaunch(
     folder="/",
     parts=[b"head", b"call", b"x" * 100_000],
     arguments=[b"arguments", b""],
+    rules=[b"rules"],
 )
 
 
@@ -66,7 +67,7 @@ def test_a_torn_file_is_an_error(record: Record, length: int) -> None:
 
 def test_a_file_of_another_version_is_an_error(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_launch, "FORMAT", saved_launch.FORMAT + 1)
-    with pytest.raises(JobLostError, match="another version of notebook_accel: 1, not 2"):
+    with pytest.raises(JobLostError, match="another version of notebook_accel: 2, not 3"):
         saved_launch.read(record)
 
 

@@ -89,7 +89,7 @@ def test_a_job_that_somebody_looks_at_is_written_more_often_and_with_what_its_ra
     job.apply(0, usage)
     journal.refresh()
     assert followed(record).ranks[0].process == usage
-    monkeypatch.setattr(records, "_WATCHED_FOR", -1.0)
+    monkeypatch.setattr(records, "WATCHED_FOR", -1.0)
     journal.refresh()
     assert not journal.is_seen
     before = state_of(record)

@@ -39,8 +39,8 @@ def a_plan(size: int, *devices: str) -> Plan:
     )
 
 
-def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None = None) -> Job:
-    job = Job(name, 0, size, devices=devices)
+def running(name: str, size: int, devices: Sequence[str], *, owner: Owner | None = None, part_of: str = "") -> Job:
+    job = Job(name, 0, size, devices=devices, part_of=part_of)
     Journal(job).open()
     if owner is not None:
         (record,) = [each for each in records.all_records() if each.id == job.id]
@@ -73,6 +73,14 @@ def test_a_job_of_the_same_function_is_named_even_if_there_are_cores_for_both() 
     assert conflicts.notice(a_plan(1, "cpu"), "train").startswith(
         "train() of an earlier launch still runs here on 1 rank, for "
     )
+
+
+def test_the_trials_of_one_sweep_are_not_named_to_each_other() -> None:
+    running("train", 4, ["cpu"], part_of="one")
+    trial = dataclasses.replace(a_plan(4, "cpu"), part_of="one")
+    assert conflicts.notice(trial, "train") == ""
+    for other in (a_plan(4, "cpu"), dataclasses.replace(trial, part_of="another")):
+        assert "train() of an earlier launch still runs here" in conflicts.notice(other, "train")
 
 
 def saving_to(folder: str) -> Job:

@@ -2,7 +2,7 @@ import psutil
 import pytest
 
 from notebook_accel.launch.engines.contract import Rendezvous
-from notebook_accel.launch.engines.server_connection import load_time
+from notebook_accel.launch.engines.load_time import load_time
 from notebook_accel.launch.plan import environment as environments
 from notebook_accel.launch.plan.plan import Plan
 from tests.launch.plan.test_plan import machine, make

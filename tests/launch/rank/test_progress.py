@@ -36,7 +36,8 @@ from notebook_accel.launch.job import describe, progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import MAX_CLOSED_BARS, RankState
-from notebook_accel.launch.rank.coalescer import Coalescer, LoaderBars
+from notebook_accel.launch.rank.bar_nesting import BarNesting
+from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.memory import Memory, has_changed
 from notebook_accel.launch.rank.patches import tqdm
 from notebook_accel.launch.show import terminal
@@ -112,45 +113,45 @@ def test_bars_are_left_alone_where_nobody_listens() -> None:
     assert tqdm.take() == []
 
 
-def told(loaders: LoaderBars, *drawn: Bar) -> list[tuple[int, int, bool, bool]]:
-    return [(bar.bar, bar.depth, bar.closed, bar.leave) for bar in loaders.take(list(drawn))]
+def told(loaders: BarNesting, *drawn: Bar) -> list[tuple[int, int, bool, bool]]:
+    return [(bar.bar, bar.depth, bar.closed, bar.leave) for bar in loaders.take(list(drawn), 1.0) if bar.bar < 0]
 
 
 def test_the_bar_of_a_loader_stands_below_those_of_the_user() -> None:
-    loaders = LoaderBars()
-    loaders.add(Bar(-1, n=1, total=20))
+    loaders = BarNesting()
+    loaders.add(Bar(-1, n=1, total=20, counts="batches"))
     assert told(loaders, Bar(0, n=1, total=3)) == [(-1, 1, False, True)]
-    loaders.add(Bar(-2, n=1, total=5))
+    loaders.add(Bar(-2, n=1, total=5, counts="batches"))
     assert told(loaders) == [(-2, 2, False, True)]
     for number in (-2, -1):
-        loaders.add(Bar(number, n=5, total=5, closed=True))
+        loaders.add(Bar(number, n=5, total=5, closed=True, counts="batches"))
     assert told(loaders, Bar(0, n=3, total=3, closed=True)) == [(-2, 2, True, True), (-1, 1, True, True)]
-    loaders.add(Bar(-1, n=1, total=20))
+    loaders.add(Bar(-1, n=1, total=20, counts="batches"))
     assert told(loaders) == [(-1, 0, False, True)]
 
 
 def test_a_loader_that_a_bar_of_the_user_counts_is_not_told() -> None:
-    loaders = LoaderBars()
-    loaders.add(Bar(-1, n=1, total=20))
+    loaders = BarNesting()
+    loaders.add(Bar(-1, n=1, total=20, counts="batches"))
     assert told(loaders, Bar(0, n=0, total=20)) == []
     assert told(loaders, Bar(0, n=9, total=20, closed=True)) == []
-    loaders.add(Bar(-1, n=9, total=20, closed=True))
+    loaders.add(Bar(-1, n=9, total=20, closed=True, counts="batches"))
     assert told(loaders) == []
-    loaders.add(Bar(-1, n=1, total=20))
+    loaders.add(Bar(-1, n=1, total=20, counts="batches"))
     assert told(loaders) == [(-1, 0, False, True)]
 
 
 def test_the_bar_of_a_loader_gives_way_to_one_that_comes_later() -> None:
-    loaders = LoaderBars()
-    loaders.add(Bar(-1, n=1, total=20))
+    loaders = BarNesting()
+    loaders.add(Bar(-1, n=1, total=20, counts="batches"))
     assert told(loaders) == [(-1, 0, False, True)]
-    loaders.add(Bar(-1, n=2, total=20))
+    loaders.add(Bar(-1, n=2, total=20, counts="batches"))
     assert told(loaders, Bar(0, n=0, total=20)) == [(-1, 0, True, False)]
 
 
 def test_loaders_without_a_length_are_told_beside_bars_without_one() -> None:
-    loaders = LoaderBars()
-    loaders.add(Bar(-1, n=1))
+    loaders = BarNesting()
+    loaders.add(Bar(-1, n=1, counts="batches"))
     assert told(loaders, Bar(0, n=0)) == [(-1, 1, False, True)]
 
 
@@ -315,6 +316,94 @@ def test_progress_counts_what_inner_bars_have_done_of_a_step() -> None:
     assert found.text == "epoch 1/4 › batch 50/100 12.0 it/s"
 
 
+class Training:
+    """A rank that reports the bars of loops, and what a job makes of them."""
+
+    def __init__(self) -> None:
+        self._nesting, self.job, self._now = BarNesting(), Job("train", 0, 1), 0.0
+        self.job.started -= 10
+        self.job.status = Status.RUNNING
+
+    def tell(self, *own: Bar, drawn: tuple[Bar, ...] = ()) -> progress.Progress:
+        self._now += 1
+        for bar in own:
+            self._nesting.add(bar)
+        for bar in self._nesting.take([*drawn], self._now):
+            self.job.apply(0, bar)
+        return progress.progress(self.job.ranks[0])
+
+    def epoch(self, n: int, *, initial: int = 0, closed: bool = False) -> Bar:
+        return Bar(-1, n, 4, "epoch", elapsed=self._now, counts="epochs", initial=initial, closed=closed)
+
+
+def batches(number: int, n: int, total: int, elapsed: float = 0.0, **more: Any) -> Bar:
+    return Bar(number, n, total, "batch", elapsed=elapsed, closed=n == total, counts="batches", **more)
+
+
+def test_epochs_with_a_validation_count_the_whole_training() -> None:
+    rank = Training()
+    found = rank.tell(rank.epoch(0), batches(-2, 5, 10, 3.0))
+    assert (found.fraction, found.text) == (0.125, "epoch 1/4 › batch 5/10")
+    assert rank.tell(batches(-2, 10, 10, 6.0)).fraction == 0.25
+    assert rank.tell(batches(-3, 1, 2, 1.0)).fraction == 0.25  # nothing is known yet of how long this takes
+    assert rank.tell(batches(-3, 2, 2, 2.0)).fraction == 0.25
+    found = rank.tell(rank.epoch(1), batches(-2, 5, 10, 3.0))
+    assert (found.fraction, found.text) == (0.25 + 0.25 * 0.75 / 2, "epoch 2/4 › batch 5/10")
+    assert rank.tell(batches(-2, 10, 10, 6.0)).fraction == 0.25 + 0.25 * 0.75
+    assert rank.tell(batches(-3, 1, 2, 1.0)).fraction == 0.25 + 0.25 * 0.875
+    assert rank.tell(batches(-3, 2, 2, 2.0), rank.epoch(2)).fraction == 0.5
+    assert found.remaining == pytest.approx(5 / 0.34375 - 5, rel=0.3)
+    found = rank.tell(rank.epoch(4, closed=True))
+    assert (found.fraction, found.text) == (1.0, "epoch 4/4")
+    assert progress.overview(rank.job).done == 1.0
+
+
+def test_bars_of_the_user_are_inside_the_epochs_that_they_began_in() -> None:
+    rank = Training()
+    rank.tell(rank.epoch(1))
+    inner = Bar(tqdm.new_number(), 5, 10, "batch", elapsed=1.0)
+    found = rank.tell(batches(-2, 5, 10), drawn=(inner,))
+    assert ([bar.depth for bar in found.bars], found.fraction) == ([0, 1], 0.375)
+
+
+@pytest.mark.parametrize("total", [4, None])
+def test_a_bar_around_the_epochs_counts_them_once(total: int | None) -> None:
+    rank = Training()
+    outer = Bar(tqdm.new_number(), 1, total, "mine", elapsed=3.0)
+    found = rank.tell(rank.epoch(1), batches(-2, 5, 10), drawn=(outer,))
+    assert ([bar.depth for bar in found.bars], found.fraction) == ([0, 1, 2], 0.375)
+
+
+def test_the_time_left_of_a_training_that_resumed_is_that_of_what_it_does_now() -> None:
+    rank = Training()
+    rank.tell(rank.epoch(2, initial=2), batches(-2, 5, 10, initial=5))
+    for _ in range(9):
+        rank.tell()
+    found = rank.tell(
+        batches(-2, 10, 10, 9.0), rank.epoch(3, initial=2)
+    )  # half an epoch in 10 seconds, and a whole one is left
+    assert (found.fraction, found.remaining) == (0.75, pytest.approx(20.0))
+
+
+def test_a_loop_that_says_of_no_epochs_has_no_end_that_is_known() -> None:
+    rank = Training()
+    found = rank.tell(batches(-2, 9, 10, 3.0))
+    head = StateMaker(rank.job).whole()["head"]
+    assert (found.fraction, head["done"], head["time_left"]) == (0.9, -1, "")
+    rank.tell(batches(-2, 10, 10, 4.0))
+    assert rank.tell(batches(-2, 1, 10, 1.0)).text == "pass 2 › batch 1/10"
+
+
+def test_a_bar_that_is_drawn_again_and_again_does_not_count_the_whole() -> None:
+    rank = Training()
+    rank.tell(drawn=(Bar(tqdm.new_number(), 3, 3, "tokenize", elapsed=1.0, closed=True),))
+    rank.tell(drawn=(Bar(tqdm.new_number(), 9, 10, "epoch 1", elapsed=1.0),))
+    assert progress.overview(rank.job).done == 0.9
+    rank.tell(drawn=(Bar(tqdm.new_number(), 10, 10, "epoch 1", elapsed=1.0, closed=True, leave=False),))
+    rank.tell(drawn=(Bar(tqdm.new_number(), 1, 10, "epoch 2", elapsed=1.0),))
+    assert progress.overview(rank.job).done is None
+
+
 def test_the_time_left_counts_what_has_passed_since_the_outer_bar_moved_last() -> None:
     latest, state = Coalescer(), RankState(0)
     for now, number, n in ((100.0, 0, 0.0), (130.0, 1, 50.0)):
@@ -348,7 +437,7 @@ def test_an_overview_names_the_slowest_rank() -> None:
     for rank, n in enumerate((80, 20, 90)):
         job.apply(rank, Bar(0, n=n, total=100, rate=10.0))
     found = progress.overview(job)
-    assert (found.median, found.slowest, found.remaining) == (0.8, 1, 8.0)
+    assert (found.done, found.slowest, found.remaining) == (0.8, 1, 8.0)
     assert [found.is_behind(rank) for rank in range(3)] == [False, True, False]
 
 

@@ -19,7 +19,8 @@ from notebook_accel import LaunchError, notebook_launcher
 from notebook_accel.events import Exited
 from notebook_accel.launch import engines
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.engines.server_connection import Server, load_time
+from notebook_accel.launch.engines.load_time import load_time
+from notebook_accel.launch.engines.server_connection import Server
 from notebook_accel.launch.rank.rank import STACKS_SIGNAL
 from notebook_accel.launch.server import abandoned
 from tests.free_ports import free_port
@@ -171,7 +172,7 @@ from tests.launch.own_processes import descendants
 
 def leave_children():
     if "UNMARKED" in os.environ:
-        del os.environ[abandoned.VARIABLE]
+        del os.environ[abandoned.RANK_MARK]
     calls.leave_children()
 
 job = notebook_launcher(leave_children, num_processes=2, device="cpu", block=False)
@@ -239,8 +240,8 @@ def test_everything_ends_with_a_kernel_and_a_keeper_that_are_killed_at_once(with
 KEEPER = """
 import os
 from notebook_accel.launch.server import abandoned, keeper
-abandoned.VARIABLE = "NOTEBOOK_ACCEL_TEST"
-keeper.fork_server()
+abandoned.RANK_MARK = "NOTEBOOK_ACCEL_TEST"
+keeper.fork_server(os.getppid())
 os._exit(0)  # the server
 """
 

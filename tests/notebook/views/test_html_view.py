@@ -135,8 +135,6 @@ def test_no_word_of_the_users_leaves_its_place_in_a_page(size: int, ended: bool)
     assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
     titles = found.attributes["title"]
     if size == 2:  # a detail, a metric's name, and what a bar says
-        assert _HOSTILE in titles
-        assert any(title.startswith(f"{_HOSTILE}=") for title in titles)
         assert any("1/2" in title and _HOSTILE in title for title in titles)
     if ended:
         assert _HOSTILE in titles  # the name above a chart
@@ -148,15 +146,16 @@ def test_a_page_shows_each_rank() -> None:
     drawn = html_page.draw(a_job(3))
     assert "25% · 15 s left · &lt;i&gt;epoch 50/200 10.0 it/s" in drawn
     assert "512 MB, GPU 2.0 GB" in drawn
-    assert "slowest: rank 0, 25%" in drawn
-    assert "loss&lt;=2.02" in drawn
+    assert "slowest" not in drawn  # all of them are at 25%
+    assert "<bdi>loss&lt;</bdi></span>" in drawn
+    assert ">2.02</span>" in drawn
 
 
 def test_a_failed_rank_comes_first_with_its_error() -> None:
     drawn = html_page.draw(a_job(4, ended=True, failing=2))
     ranks = re.findall(r"<td[^>]*><b>(\d+)</b>", drawn)
     assert ranks == ["2", "0", "1", "3"]
-    assert "ValueError: &lt;b&gt;no" in drawn.partition("<img")[0]
+    assert "ValueError: &lt;b&gt;no" in drawn
 
 
 def test_many_ranks_are_a_grid_that_unfolds_at_the_end() -> None:
@@ -202,10 +201,11 @@ def test_ranks_whose_values_are_written_the_same_have_no_range() -> None:
 
 
 def test_what_may_stay_when_the_kernel_is_gone_says_of_when_it_is() -> None:
-    said = re.compile(r"</b> on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
+    said = re.compile(r"</span>&ensp;on \d{4}-\d\d-\d\d at \d\d:\d\d:\d\d")
     assert said.search(html_page.draw(a_job(2), fallback=True))
     assert not said.search(html_page.draw(a_job(2)))
-    assert " at " not in html_page.draw(a_job(2, ended=True), fallback=True).partition("<table")[0]
+    assert not said.search(html_page.draw(a_job(2, ended=True), fallback=True))
+    assert " left" not in html_page.draw(a_job(2), fallback=True).partition("<table")[0]
 
 
 def test_rows_keep_their_number_and_place_while_a_job_runs() -> None:
@@ -233,13 +233,18 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
         job.apply(1, said[column])
     for rank in range(2):
         job.apply(rank, Heartbeat(2**29))
-    titles = re.compile("<th[^>]*>([^<]*)")
-    last = "Metrics" if "Metrics" in told else "Memory"  # the memory is below the metrics, if there are any
-    assert titles.findall(html_page.draw(job)) == ["Rank", "Progress", "Metrics"]
+    metrics = "loss" if "Metrics" in told else ""
+
+    def titles(drawn: str) -> list[str]:
+        return [re.sub("<[^>]*>", "", title) for title in re.findall("<th[^>]*>(.*?)</th>", drawn)]
+
+    assert titles(html_page.draw(job)) == ["Rank", "Progress", f"{metrics}Memory"]
     job.finish(Status.DONE)
     drawn = html_page.draw(job)
-    assert titles.findall(drawn) == ["Rank", *(["Progress"] if "Progress" in told else []), last]
-    assert all(row.count("<td") == 2 + ("Progress" in told) for row in drawn.partition("</table>")[0].split("<tr")[2:])
+    progress = ["Progress"] if "Progress" in told else []
+    assert titles(drawn) == ["Rank", *progress, f"{metrics}Memory"]
+    table = drawn.partition("<th")[2].partition("</table>")[0]
+    assert all(row.count("<td") == 2 + len(progress) for row in table.split("<tr")[1:])
     assert drawn.replace('title="512 MB"', "").count("512 MB") == 2
 
 
@@ -254,7 +259,7 @@ def test_a_stall_takes_the_place_of_an_empty_line() -> None:
     assert (above + table).count("<div") == before.partition("</table>")[0].count("<div")
     assert drawn.count("<tr>") == before.count("<tr>")
     assert "rank 0 waits in barrier&lt; at In[5] line 0; rank 1 waits in barrier&lt; at In[5] line 1" in drawn
-    assert "barrier&lt; at In[5] line 1</div></td>" in drawn
+    assert "barrier&lt; at In[5] line 1&nbsp;</div></td>" in drawn
     found = read(drawn)
     assert found.tags <= _ALLOWED
     assert found.attributes.keys() <= _ALLOWED_ATTRIBUTES
@@ -278,8 +283,8 @@ def test_a_chart_is_a_picture_of_the_metric() -> None:
     (source,) = found.attributes["src"]
     picture = ElementTree.fromstring(base64.b64decode(source.partition("base64,")[2]))
     assert [child.tag.rpartition("}")[2] for child in picture] == ["path", "polygon", "polyline"]
-    said = "loss<: 0.52, 0.02 to 1.02 over ranks, last at step 49, first 1.5 at step 0, best 0.52 at step 49, "
-    assert found.attributes["alt"] == [said + "least 0.02 at step 49, most 2 at step 0"]
+    said = "loss<: 0.52, 0.02 to 1.02 over ranks, last at step 49, first 1.5 at step 0, best mean 0.52 at step 49, "
+    assert found.attributes["alt"] == [said + "min 0.02 at step 49, max 2 at step 0"]
 
 
 def test_a_chart_has_numbers_at_its_axes() -> None:
@@ -318,7 +323,7 @@ def test_a_name_written_from_right_to_left_does_not_turn_its_value_around(ended:
         job.finish(Status.DONE)
     drawn = html_page.draw(job)
     shown = re.sub(r"(title|alt)=\"[^\"]*\"", "", drawn)
-    assert "<bdi>\N{RIGHT-TO-LEFT OVERRIDE}evil</bdi>=3.472" in drawn
+    assert "<bdi>\N{RIGHT-TO-LEFT OVERRIDE}evil</bdi></span>" in drawn
     assert shown.count("\N{RIGHT-TO-LEFT OVERRIDE}") == shown.count("<bdi>\N{RIGHT-TO-LEFT OVERRIDE}") > 1
 
 
@@ -429,7 +434,7 @@ def test_a_rank_without_bars_has_no_track_and_one_that_is_done_a_full_one() -> N
 def test_the_rank_that_others_wait_for_is_marked() -> None:
     job = a_job(2)
     job.apply(None, Stalled([Location(0, Phase.WAITING, "all_reduce"), Location(1, Phase.RUNNING)], since=job.started))
-    assert html_page.draw(job).count("others wait") == 1
+    assert html_page.draw(job).count("blocking others") == 1
 
 
 def test_choices_that_were_made_for_the_user_stand_in_the_page() -> None:
@@ -443,7 +448,5 @@ def test_the_value_of_a_metric_with_a_long_name_is_shown() -> None:
     job = a_job(1)
     job.apply(0, Metrics({"validation/accuracy/of the whole set": 0.25}))
     drawn = html_page.draw(job)
-    pair = re.search(r"<span style=\"([^\"]*)\"><bdi>validation/accuracy/of …</bdi>=0.25</span>", drawn)
-    assert pair is not None
-    assert "inline-block" in pair[1], "no line ends between the name and the value"
-    assert 'validation/accuracy/of the whole set=0.25"' in drawn, "its name is told on hover"
+    assert ">0.25</span>" in drawn
+    assert "<bdi>validation/accuracy/of the whole set</bdi>" in drawn

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from notebook_accel import RankError
+from notebook_accel import PartialState, RankError
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import DataLoaderDispatcher, prepare_data_loader, uneven_inputs
 from tests.train.conftest import Cases, Ranks
@@ -127,6 +127,15 @@ def only_rank_0_reads() -> tuple[type, int]:
 
 def test_only_rank_0_reads(on_two: Cases) -> None:
     assert on_two[only_rank_0_reads] == [(DataLoaderDispatcher, 8), (DataLoaderDispatcher, 0)]
+
+
+def of_a_data_set() -> list[Any]:
+    PartialState(cpu=True)
+    return [batch.tolist() for batch in DataLoaderDispatcher(torch.arange(6), batch_size=2)]
+
+
+def test_a_loader_can_be_made_of_a_data_set(on_two: Cases) -> None:
+    assert on_two[of_a_data_set] == [[[0, 1], [4]], [[2, 3], [5]]]
 
 
 def left_early() -> list[int]:
@@ -252,7 +261,7 @@ def test_batches_whose_samples_are_unclear_are_shared_whole(on_two: Cases) -> No
 
 @pytest.fixture(scope="module")
 def on_two() -> Cases:
-    functions = [batches, of_various_lengths, in_place, with_a_function, only_rank_0_reads, left_early]
+    functions = [batches, of_various_lengths, in_place, with_a_function, only_rank_0_reads, of_a_data_set, left_early]
     functions += [last_of_every_kind, of_unclear_rows]
     return Cases({function: (function,) for function in functions} | {case: case for case in RAGGED})
 

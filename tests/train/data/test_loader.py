@@ -413,3 +413,20 @@ def test_a_seedable_order_is_another_in_each_epoch_and_follows_from_its_number()
     assert list(again) == epochs[2]
     loader = prepare_data_loader(numbers(20, 20, shuffle=True), use_seedable_sampler=True, data_seed=5)
     assert [read(loader) for _ in range(3)] == [[epoch] for epoch in epochs]
+
+
+def test_a_loader_of_a_data_set_reads_all_of_it() -> None:
+    made = DataLoaderShard(torch.arange(5), batch_size=2, rng_types=["torch"], device=torch.device("cpu"))
+    assert [(batch.tolist(), made.end_of_dataloader, made.remainder) for batch in made] == [
+        ([0, 1], False, 1),
+        ([2, 3], False, 1),
+        ([4], True, 1),
+    ]
+    assert (made.total_batch_size, made.total_dataset_length, len(made)) == (2, 5, 3)
+    assert [batch.tolist() for batch in DataLoaderDispatcher(Stream(3), batch_size=2)] == [[0, 1], [2]]
+    skipping = SkipDataLoader(torch.arange(5), batch_size=2, skip_batches=1)
+    assert [batch.tolist() for batch in skipping] == [batch.tolist() for batch in skipping] == [[2, 3], [4]]
+    with pytest.raises(TypeError, match=r"it wraps a DataLoader. Create DataLoader\(dataset, batch_size=2"):
+        DataLoaderShard(DataLoader(torch.arange(5)), batch_size=2)
+    with pytest.raises(TypeError, match="no argument 'batch_siz'"):
+        DataLoaderShard(torch.arange(5), batch_siz=2)

@@ -119,10 +119,10 @@ def _train(program: Program, definitions: dict[str, Any], orders: _Orders, begin
     trainer = _Trainer(program, definitions)
     found = Expected(program.ranks if begin is None else program.resuming_ranks)
     for epoch in range(program.epochs):
+        trainer.local = 0
         for plan in _plans(program, orders, epoch, begin):
             if begin is None or epoch >= begin[0]:
                 found.begin_epoch()
-            trainer.local = 0
             for number, each in enumerate(plan, 1):
                 losses, reduced = trainer.step(each)
                 evaluation = trainer.evaluate() if program.evaluated and program.evaluates_within else None

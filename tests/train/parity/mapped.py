@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import notebook_accel
-from notebook_accel import Accelerator, AcceleratorState, PartialState, gather
+from notebook_accel import AcceleratorState, PartialState, gather
 from notebook_accel.cli import checkpoints
 
 INSTALLED = Path(importlib.util.find_spec("accelerate").origin).parent  # type: ignore[arg-type, union-attr]
@@ -34,12 +34,11 @@ def names() -> Iterator[None]:
         sys.modules[f"accelerate.{name}"] = helpers()
     sys.modules["accelerate.test_utils.training"] = sys.modules["accelerate.test_utils"]
     sys.modules["accelerate.commands.merge"] = merge_command()
-    notebook_accel.utils.save_fsdp_model = save_shards
     AcceleratorState._shared_state = {}  # type: ignore[attr-defined]  # empty, as before there is an Accelerator
     try:
         yield
     finally:
-        del notebook_accel.utils.save_fsdp_model, AcceleratorState._shared_state  # type: ignore[attr-defined]
+        del AcceleratorState._shared_state  # type: ignore[attr-defined]
         for name in [*sys.modules]:
             if name.partition(".")[0] == "accelerate":
                 del sys.modules[name]
@@ -72,11 +71,6 @@ def merge_command() -> ModuleType:
     module.merge_command_parser = lambda: parser  # type: ignore[attr-defined]
     module.merge_command = call  # type: ignore[attr-defined]
     return module
-
-
-def save_shards(plugin: Any, accelerator: Accelerator, model: torch.nn.Module, folder: Path) -> None:
-    """`save_fsdp_model`, which Accelerate has for its own use: here the whole checkpoint is saved."""
-    accelerator.save_state(folder)
 
 
 def load(path: Path) -> Any:

@@ -17,7 +17,7 @@ def test_an_integer_stays_one() -> None:
     tunable.set(8.0)
     assert (tunable.value, type(tunable.value)) == (8, int)
     assert tunable.refusal(2.5) == "every=2.5 is not an integer, unlike its first value"
-    assert tunable.refusal(0) == "every=0 is below its minimum, 1"
+    assert tunable.refusal(0) == "every must be at least 1, not 0"
 
 
 def test_its_function_gets_each_new_value() -> None:
@@ -26,7 +26,7 @@ def test_its_function_gets_each_new_value() -> None:
     tunable.set(0.5)
     tunable.restore(0.1)
     assert (seen, tunable.value, float(tunable)) == ([0.5], 0.1, 0.1)
-    assert tunable.refusal(2) == "lr=2 is above its maximum, 1"
+    assert tunable.refusal(2) == "lr must be at most 1, not 2"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_its_function_gets_each_new_value() -> None:
         (("lr", 10**400, None, None), "value=10+ of the tunable lr is not a finite number"),
         (("lr", True, None, None), "value=True of the tunable lr"),
         (("lr", "1", None, None), "value='1' of the tunable lr"),
-        (("lr", 1.0, 2, None), "lr=1 is below its minimum, 2"),
+        (("lr", 1.0, 2, None), "lr must be at least 2, not 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: Any, expected: str) -> None:

@@ -437,7 +437,7 @@ def test_a_model_without_storage_gets_it_in_shards(ranks: Ranks) -> None:
         (lambda: Accelerator(torch_tp_plugin=TorchTensorParallelPlugin(tp_size=2)), "needs a plan"),
         (lambda: Accelerator(**tensor_parallel()), "tp_size=2 does not divide the 1 ranks"),
         (lambda: Accelerator(**tensor_parallel(), **fsdp()), "fsdp_plugin has no effect"),
-        (lambda: Accelerator(deepspeed_plugin=object()), "deepspeed_plugin is not supported"),
+        (lambda: Accelerator(deepspeed_plugin=object()), "must be a DeepSpeedPlugin of notebook_accel"),
         (lambda: fsdp(fsdp_version=1), "only FSDP2 is supported"),
         (lambda: fsdp(sharding_strategy="NO_SHARD"), "leave the plugin out to use DDP"),
         (lambda: fsdp(sharding_strategy="SOME"), "is not a strategy"),

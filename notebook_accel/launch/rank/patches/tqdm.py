@@ -220,6 +220,7 @@ def _describe(bar: Any, count: float | None = None) -> Bar:
         depth=abs(bar.pos),
         closed=bool(bar.disable),
         leave=bar.pos == 0 if bar.leave is None else bool(bar.leave),
+        initial=_to_number((state["initial"] or 0) * scale),
     )
 
 

@@ -32,6 +32,10 @@ class SaveOptions:
     """What tells the save from others to the same folder, if ranks write to it one by one."""
     group: Any = None
     """The process group with which ranks agree on shards while they are written; `None` for that of the training."""
+    first: int = 0
+    """The number of the first model and of the first optimizer, in the names of their files."""
+    owners: Models = ()
+    """Models that are not written, but whose parameters the optimizers have."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class LoadOptions:
     """The device that optimizer states are loaded to first."""
     load_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """More arguments of `torch.load`, for optimizers and schedulers."""
+    first: int = 0
+    """As when they were saved; the same holds for the next one."""
+    owners: Models = ()
 
 
 class LaidOut(Protocol):

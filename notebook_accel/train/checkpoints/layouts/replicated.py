@@ -38,7 +38,7 @@ class Replicated(Layout):
         return parts(weights, [self.strategy.optimizer_state(each) for each in optimizers], options)
 
     def load(self, folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
-        model_files, optimizer_files = find(folder, len(models), len(optimizers))
+        model_files, optimizer_files = find(folder, len(models), len(optimizers), options.first)
         for model, path in zip(models, model_files, strict=True):
             weights_files.fill(model, iter([weights_files.read(path)]), strict=options.strict, source=str(path))
         for optimizer, path in zip(optimizers, optimizer_files, strict=True):
@@ -53,11 +53,11 @@ def parts(state_dicts: Sequence[State], optimizer_states: Sequence[dict[str, Any
     safe = options.safe_serialization
     found = [
         Part(state, functools.partial(_write_weights, _weights_name(index, safe), safe))
-        for index, state in enumerate(state_dicts)
+        for index, state in enumerate(state_dicts, options.first)
     ]
     return found + [
         safe_part(state, file_name(OPTIMIZER_NAME, index), f"optimizer {index}")
-        for index, state in enumerate(optimizer_states)
+        for index, state in enumerate(optimizer_states, options.first)
     ]
 
 
@@ -81,14 +81,14 @@ def fill_optimizer(optimizer: Optimizer, state: dict[str, Any], source: Path) ->
         )
 
 
-def find(folder: Path, models: int, optimizers: int) -> tuple[list[Path], list[Path]]:
-    """The files of unsharded weights and optimizer states, for these numbers of models and optimizers.
+def find(folder: Path, models: int, optimizers: int, first: int = 0) -> tuple[list[Path], list[Path]]:
+    """The files of unsharded weights and optimizer states, for these numbers of models and optimizers from `first` on.
 
     Raises:
         CheckpointError: The folder has fewer.
     """
-    found = [_find_weights(folder, index) for index in range(models)]
-    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(optimizers)]
+    found = [_find_weights(folder, index) for index in range(first, first + models)]
+    paths = [folder / file_name(OPTIMIZER_NAME, index) for index in range(first, first + optimizers)]
     lacking = [path.name for path in paths if not path.is_file()]
     if lacking:
         raise CheckpointError(

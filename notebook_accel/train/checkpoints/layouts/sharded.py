@@ -64,20 +64,21 @@ class Sharded(Layout):
 
     def parts(self, models: Models, weights: States, optimizers: Optimizers, options: SaveOptions) -> list[Part]:
         found = []
-        for index, model in enumerate(models):
+        for index, model in enumerate(models, options.first):
             state = get_model_state_dict(model)
             found.append(_shards({"model": state}, MODEL_FOLDER.format(index=index), options.group))
             own = {name: each for name, each in state.items() if _is_own(each)}
             if own:
                 name = BUFFERS_FILE.format(index=index, rank=dist.get_rank())
                 found.append(Part(own, functools.partial(_write_buffers, name, index)))
-        for index, optimizer in enumerate(optimizers):
-            states = {"optimizer": _optimizer_state(_owner(models, optimizer), optimizer)}
+        for index, optimizer in enumerate(optimizers, options.first):
+            states = {"optimizer": _optimizer_state(_owner([*models, *options.owners], optimizer), optimizer)}
             found.append(_shards(states, OPTIMIZER_FOLDER.format(index=index), options.group))
         return found
 
     def load(self, folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
-        is_in_shards = (folder / MODEL_FOLDER.format(index=0)).is_dir()
+        names = (name.format(index=options.first) for name in (MODEL_FOLDER, OPTIMIZER_FOLDER))
+        is_in_shards = any((folder / name).is_dir() for name in names)
         (_load_shards if is_in_shards else _load_gathered)(folder, models, optimizers, options)
 
 
@@ -100,8 +101,8 @@ class Gathered(Sharded):
 
 
 def _load_shards(folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
-    _refuse_missing(folder, len(models), len(optimizers))
-    for index, model in enumerate(models):
+    _refuse_missing(folder, len(models), len(optimizers), options.first)
+    for index, model in enumerate(models, options.first):
         state: dict[str, Any] = {"model": get_model_state_dict(model)}
         _read(state, folder / MODEL_FOLDER.format(index=index))
         if len(list(folder.glob(BUFFERS_FILE.format(index=index, rank="*")))) == dist.get_world_size():
@@ -110,8 +111,8 @@ def _load_shards(folder: Path, models: Models, optimizers: Optimizers, options: 
             )
             state["model"].update(own)
         set_model_state_dict(model, state["model"], options=StateDictOptions(strict=options.strict))
-    for index, optimizer in enumerate(optimizers):
-        owner = _owner(models, optimizer)
+    for index, optimizer in enumerate(optimizers, options.first):
+        owner = _owner([*models, *options.owners], optimizer)
         state = {"optimizer": _filled_state(owner, optimizer)}
         planner = _OptimizerPlanner()
         _read(state, folder / OPTIMIZER_FOLDER.format(index=index), planner)
@@ -121,7 +122,7 @@ def _load_shards(folder: Path, models: Models, optimizers: Optimizers, options: 
 
 
 def _load_gathered(folder: Path, models: Models, optimizers: Optimizers, options: LoadOptions) -> None:
-    model_files, optimizer_files = replicated.find(folder, len(models), len(optimizers))
+    model_files, optimizer_files = replicated.find(folder, len(models), len(optimizers), options.first)
     for model, path in zip(models, model_files, strict=True):
         how = StateDictOptions(full_state_dict=True, strict=options.strict)
         try:
@@ -239,9 +240,9 @@ def _owner(models: Sequence[nn.Module], optimizer: Optimizer) -> nn.Module:
     return owners[0] if len(owners) == 1 else nn.ModuleList(owners)
 
 
-def _refuse_missing(folder: Path, models: int, optimizers: int) -> None:
-    wanted = [MODEL_FOLDER.format(index=index) for index in range(models)]
-    wanted += [OPTIMIZER_FOLDER.format(index=index) for index in range(optimizers)]
+def _refuse_missing(folder: Path, models: int, optimizers: int, first: int) -> None:
+    wanted = [MODEL_FOLDER.format(index=index) for index in range(first, first + models)]
+    wanted += [OPTIMIZER_FOLDER.format(index=index) for index in range(first, first + optimizers)]
     missing = [name for name in wanted if not (folder / name).is_dir()]
     if not missing:
         return

@@ -69,13 +69,18 @@ def _curve(jobs: Mapping[int, Job]) -> ScalingCurve:
 
 def _run(function: Callable[..., Any], args: Sequence[Any], number: int, options: dict[str, Any]) -> Job:
     job: Job = notebook_launcher(function, args, number, block=False, **options)
+    to_its_end(job)
+    return job
+
+
+def to_its_end(job: Job) -> Any:
+    """Waits for the result of a job, which an interrupt ends."""
     try:
-        job.result()
+        return job.result()
     except KeyboardInterrupt:
         job.cancel()
         job.wait()
         raise
-    return job
 
 
 class Point(NamedTuple):

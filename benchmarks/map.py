@@ -1,0 +1,98 @@
+"""Compare `map_on_ranks` with a hand-written loop over persistent ranks, and with other ways to spread items, in turn.
+
+The others are ipyparallel's load-balanced view, and `split_between_processes` in a launch. Each has the same items, and
+brings all values back to the kernel. Half of the items take as long as all others together where they are `uneven`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from common import Kernel, Spread, goal, table, warn_if_busy
+
+_RANKS = 2
+_GOAL = 1.03
+"""Of the time of the hand-written loop, for items that take equally long."""
+_START = """
+import time
+import ipyparallel
+from notebook_accel import map_on_ranks, notebook_launcher, Accelerator
+cluster = ipyparallel.Cluster(n={count}, log_level=40)
+engines = cluster.start_and_connect_sync(activate=True)
+view = engines.load_balanced_view()
+
+def work(seconds):
+    import time
+    end = time.perf_counter() + seconds
+    if seconds >= 0.0005:
+        time.sleep(seconds)
+    else:
+        while time.perf_counter() < end:
+            pass
+    return seconds
+
+def split():
+    accelerator = Accelerator(cpu=True)
+    with accelerator.split_between_processes(items) as mine:
+        return [work(each) for each in mine]
+"""
+_LOOP = """
+%%accelerate
+import os
+found = [work(each) for each in items[int(os.environ["RANK"]) :: {count}]]
+"""
+_CONTENDERS = {
+    "map_on_ranks": "values = map_on_ranks(work, items, num_processes={count}, device='cpu')",
+    "the loop": "",
+    "load-balanced view": "values = view.map_sync(work, items)",
+    "the same in chunks of 50": "values = view.map_sync(work, items, chunksize=50)",
+    "split_between_processes": "values = sum(notebook_launcher(split, num_processes={count}, device='cpu'), [])",
+}
+_ITEMS = {
+    "10,000 items of 1 ms": "[0.001] * 10_000",
+    "200,000 items of 20 µs": "[0.00002] * 200_000",
+    "uneven: 2,000 of 1 ms, then 10 of 200 ms": "[0.001] * 2000 + [0.2] * 10",
+}
+_EVEN = "10,000 items of 1 ms"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round, and a tenth of the items")
+    arguments = parser.parse_args()
+    warn_if_busy()
+    with Kernel(timeout=600) as kernel:
+        kernel.run(_START.format(count=_RANKS))
+        kernel.run("%accelerate --device cpu")
+        kernel.run(f"%%accelerate -n {_RANKS}\npass")
+        for title, items in _ITEMS.items():
+            kernel.run(f"items = ({items}){'[::10]' if arguments.quick else ''}")
+            found = compare(kernel, 1 if arguments.quick else 5)
+            loop = found["the loop"]
+            rows = [[name, each.text(1, 2), each.over(loop).ratio()] for name, each in found.items()]
+            table(f"{title} on {_RANKS} ranks, s", ["", "time", "of the loop's"], rows)
+            if title == _EVEN:
+                print()
+                goal("map_on_ranks, of the time of the loop", found["map_on_ranks"].over(loop).median, _GOAL)
+        kernel.run("cluster.stop_cluster_sync()")
+
+
+def compare(kernel: Kernel, rounds: int) -> dict[str, Spread]:
+    """Runs each contender in each round, one after the other; returns the seconds that they took."""
+    seconds: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
+    for number in range(rounds + 1):
+        for name, code in _CONTENDERS.items():
+            cells = [code.format(count=_RANKS)]
+            if not code:
+                cells = [_LOOP.format(count=_RANKS).lstrip(), "%accelerate pull found --ranks all"]
+            began = time.perf_counter()
+            for cell in cells:
+                kernel.run(cell)
+            if number:  # the first ones warm up
+                seconds[name].append(time.perf_counter() - began)
+    return {name: Spread(values) for name, values in seconds.items()}
+
+
+if __name__ == "__main__":
+    main()

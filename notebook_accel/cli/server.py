@@ -1,0 +1,36 @@
+"""`notebook-accel server`: the base servers of this user, which have imported torch for the launches to come."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from notebook_accel.launch.engines import base_server
+
+
+@click.group()
+def command() -> None:
+    """Show or end the processes that have imported torch for later launches.
+
+    The first launch of a kernel or a script is faster with such a base server. It is started after a launch, and ends
+    after an hour without a kernel. To use none, set NOTEBOOK_ACCEL_SHARED_SERVER=0.
+    """
+
+
+@command.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(as_json: bool) -> None:
+    """List this user's base servers."""
+    found = [each for _, each in base_server.running()]
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo("\n".join(map(base_server.describe, found)) or "no base server is running")
+
+
+@command.command()
+def stop() -> None:
+    """End this user's base servers. Kernels, scripts, and their ranks continue."""
+    count = base_server.stop()
+    click.echo(f"ended {count} base server{'s' if count != 1 else ''}")

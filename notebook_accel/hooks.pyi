@@ -1,0 +1,3 @@
+# Written by scripts/generate from notebook_accel/exports.py.
+from accelerate.hooks import AlignDevicesHook as AlignDevicesHook, LayerwiseCastingHook as LayerwiseCastingHook, ModelHook as ModelHook, SequentialHook as SequentialHook, UserCpuOffloadHook as UserCpuOffloadHook, add_hook_to_module as add_hook_to_module, attach_align_device_hook as attach_align_device_hook, attach_align_device_hook_on_blocks as attach_align_device_hook_on_blocks, attach_execution_device_hook as attach_execution_device_hook, remove_hook_from_module as remove_hook_from_module, remove_hook_from_submodules as remove_hook_from_submodules
+from notebook_accel.train.helpers.cpu_offload import CpuOffload as CpuOffload
