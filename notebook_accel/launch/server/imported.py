@@ -110,7 +110,7 @@ def _version(file: str) -> tuple[int, int]:
 
 
 def _found(folder: str, names: frozenset[str]) -> Iterator[str]:
-    """Those of the modules that are in a folder of `sys.path`. A folder that is no package hides none."""
+    """Those of the modules that are in a folder of `sys.path`. A folder without a package in it hides none."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name, _, ending = entry.name.partition(".")
