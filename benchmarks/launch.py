@@ -78,8 +78,19 @@ def idle(path):
         file.write(f"{{alone}} {{private()}}\\n")
     dist.barrier()
 """
+_LOOP = """\
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = Accelerator(cpu=True)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
+        optimizer.step()
+"""
 # A notebook that is run from top to bottom: its last cell launches this.
-TRAINING = """
+TRAINING = (
+    """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -88,32 +99,21 @@ data = TensorDataset(torch.randn(640, 4), torch.randint(2, (640,)))
 
 def train():
     from {package} import Accelerator
-    model = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    accelerator = Accelerator(cpu=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
-    for inputs, targets in loader:
-        optimizer.zero_grad()
-        accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
-        optimizer.step()
 """
+    + _LOOP
+)
 # The first cell of a kernel. It needs no torch in the kernel itself.
-FIRST = """
+FIRST = (
+    """
 def train():
     import torch
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
     from {package} import Accelerator
     data = TensorDataset(torch.randn(640, 4), torch.randint(2, (640,)))
-    model = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    accelerator = Accelerator(cpu=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data, batch_size=8, shuffle=True))
-    for inputs, targets in loader:
-        optimizer.zero_grad()
-        accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
-        optimizer.step()
-
+"""
+    + _LOOP
+    + """
 import time
 began = time.perf_counter()
 {imports}
@@ -121,6 +121,7 @@ imported = time.perf_counter()
 notebook_launcher(train, num_processes=2{port})
 print(imported - began)
 """
+)
 # What the server that starts the ranks has for itself, in a kernel that has launched.
 SERVER = """
 from pathlib import Path

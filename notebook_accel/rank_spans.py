@@ -1,4 +1,4 @@
-"""Writes rank numbers for people, where launches and training both do."""
+"""Writes rank numbers and counts for people, where launches and training both do."""
 
 from __future__ import annotations
 

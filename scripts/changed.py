@@ -21,6 +21,7 @@ SEEN_BY = {
     "launch": ("tests/launch", "tests/kernel", "tests/cli", "tests/jupyter"),
     "notebook": ("tests/notebook", "tests/kernel"),
     "panel": ("tests/panel", "tests/notebook/views", "tests/jupyter", "tests/kernel"),
+    "runs": ("tests/runs", "tests/kernel"),
     "train": ("tests/train", "tests/cli"),
 }
 """The tests that a folder of the package is seen by."""

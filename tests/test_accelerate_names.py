@@ -30,6 +30,8 @@ def test_a_line_is_ported_by_changing_one_word(line: str) -> None:
     assert ours.keys() == theirs.keys()
     found = {name: value for name, value in ours.items() if name != "__builtins__"}
     for name, value in found.items():
+        if isinstance(value, str) and value.startswith("/"):
+            continue  # each package has a settings file of its own
         is_constant = isinstance(value, (str, list, dict))
         assert value == theirs[name] if is_constant else value.__module__.startswith("notebook_accel.")
     exported = [name for name in found if name in notebook_accel.__all__]

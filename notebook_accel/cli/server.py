@@ -7,6 +7,7 @@ import json
 import click
 
 from notebook_accel.launch.engines import base_server
+from notebook_accel.rank_spans import counted
 
 
 @click.group()
@@ -32,5 +33,4 @@ def status(as_json: bool) -> None:
 @command.command()
 def stop() -> None:
     """End this user's base servers. Kernels, scripts, and their ranks continue."""
-    count = base_server.stop()
-    click.echo(f"ended {count} base server{'s' if count != 1 else ''}")
+    click.echo(f"ended {counted(base_server.stop(), 'base server')}")

@@ -33,12 +33,16 @@ STEP_TIMES = f"{__name__}.step_times"
 STEP_CONTROL = f"{__name__}.step_control"
 """The key of what pauses and changes the training on this rank, a `StepControl`; without one, nothing can."""
 _SINK = f"{__name__}.sink"
+_WAIT = f"{__name__}.wait_until_sent"
 _DRAWS = f"{__name__}.draws"
 _ANSWERS = f"{__name__}.answers"
 
 
 def set_sink(
-    sink: Callable[[Event], None] | None, metrics: MetricsSink | None = None, control: StepControl | None = None
+    sink: Callable[[Event], None] | None,
+    metrics: MetricsSink | None = None,
+    control: StepControl | None = None,
+    wait_until_sent: Callable[[], None] = lambda: None,
 ) -> None:
     """Sets the function that receives each event emitted on this rank, on the thread that emits it; `None` removes it.
 
@@ -46,10 +50,11 @@ def set_sink(
         sink: Called with each event.
         metrics: Receives metrics in place of `sink`; see `METRICS_SINK`.
         control: Pauses and changes the training on this rank.
+        wait_until_sent: Returns once what the sink has received has been sent.
     """
     if metrics is None and sink is not None:
         metrics = _as_events(sink)
-    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics, STEP_CONTROL: control})
+    rank_local.space().update({_SINK: sink, METRICS_SINK: metrics, STEP_CONTROL: control, _WAIT: wait_until_sent})
 
 
 class StepClock(Protocol):
@@ -196,6 +201,14 @@ def emit(event: Event) -> None:
     sink = rank_local.space().get(_SINK)
     if sink is not None:
         sink(event)
+
+
+def emit_now(event: Event) -> None:
+    """Passes an event to the sink, and returns once it has been sent, so that it arrives even if this process dies."""
+    emit(event)
+    wait_until_sent = rank_local.space().get(_WAIT)
+    if wait_until_sent is not None:
+        wait_until_sent()
 
 
 def answers(kind: type[_Answer]) -> queue.SimpleQueue[_Answer]:

@@ -12,5 +12,6 @@ profiles.py        ─ training steps as torch's profiler sees them, of profile_
 collectives.py     ─ the last collectives of each rank
 comparison.py      ─ two jobs side by side
 metric_series.py   ─ every value of a metric, for an enlarged chart
+frames.py          ─ rows as a DataFrame, where pandas is installed
 pictures.py        ─ the HTML that these and the views of a job are drawn with
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.events import Collective, CollectivesRecorded
+from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.job import collectives, requests
 from notebook_accel.launch.job.requests import JobHandle
 
@@ -28,11 +29,7 @@ def table(job: JobHandle, rank: int | None) -> DataFrame | list[Row]:
     if all(event.error for event in replies.values()):
         raise TimeoutError(next(event.error for event in replies.values()))
     rows = [_row(each, entry, event.at - job.started) for each, event in replies.items() for entry in event.entries]
-    try:
-        import pandas as pd
-    except ImportError:
-        return rows
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return dataframe(rows, COLUMNS)
 
 
 def _row(rank: int, entry: Collective, reported: float) -> Row:

@@ -218,7 +218,7 @@ def _hardware(job: JobState) -> Iterator[Finding]:
 def _behind(job: JobState) -> Iterator[Finding]:
     found = headline.headline(job)
     if found.is_behind:
-        yield Finding(BEHIND, f"{found.done}; {found.slowest}")
+        yield Finding(BEHIND, f"{found.done} at the median rank; {found.slowest}")
 
 
 def _slow(job: JobState) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import StepTimes
+from notebook_accel.insight.frames import dataframe
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -18,12 +19,7 @@ Row = dict[str, float | int | None]
 
 def table(measured: Iterable[tuple[int, StepTimes | None]]) -> DataFrame | list[Row]:
     """The rows as a DataFrame if pandas is installed, otherwise as they are."""
-    found = rows(measured)
-    try:
-        import pandas as pd
-    except ImportError:
-        return found
-    return pd.DataFrame(found, columns=columns())
+    return dataframe(rows(measured), columns())
 
 
 def rows(measured: Iterable[tuple[int, StepTimes | None]]) -> list[Row]:

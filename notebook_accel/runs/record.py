@@ -21,7 +21,7 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.private_files import open_private, write_all
+from notebook_accel.launch.journal.private_files import make_private, open_private, write_all
 from notebook_accel.owner import Owner
 from notebook_accel.runs.trial import Measured, State, Trial
 
@@ -191,8 +191,8 @@ def create(name: str, origin: str, total: int) -> tuple[Record, OSError | None]:
     parent = _folder()
     record = Record(parent / f"{int(time.time() * 1000):012x}-{os.urandom(4).hex()}")
     try:
-        record.path.mkdir(mode=0o700, parents=True)
-        parent.chmod(0o700)
+        make_private(parent)
+        record.path.mkdir(mode=0o700)
     except OSError as error:
         record.failed = True
         return record, error

@@ -12,8 +12,9 @@ from notebook_accel.config.call_arguments import check_call
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, RankError
 from notebook_accel.insight import comparison, pictures
+from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.driver import launcher
-from notebook_accel.launch.job import text
+from notebook_accel.launch.job import rank_error, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal.saved_launch import BACKGROUND
 from notebook_accel.launch.show import console
@@ -23,7 +24,7 @@ from notebook_accel.runs import search
 from notebook_accel.runs.rehearsed_call import Measured, RehearsedCall
 from notebook_accel.runs.scaling import to_its_end
 from notebook_accel.runs.sweep import check_option, check_parameters
-from notebook_accel.runs.trial import shown
+from notebook_accel.runs.trial import in_words, shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -188,7 +189,7 @@ class _Stage:
         self._is_shown = False
 
     def show(self, parameters: Mapping[str, Any]) -> None:
-        self._say(f"rehearsing {self._title}" + (f" with {_words(parameters)}" if parameters else ""))
+        self._say(f"rehearsing {self._title}" + (f" with {in_words(parameters)}" if parameters else ""))
 
     def end(self) -> None:
         if self._is_shown:
@@ -260,7 +261,7 @@ def _out_of_memory(job: Job) -> str:
     for state in job.ranks:
         if state.failed is not None and state.failed.out_of_memory is not None:
             return state.failed.chain[-1].headline if state.failed.chain else "out of memory"
-    killed = job.outcome is not None and "the system ran out of memory" in job.outcome.error
+    killed = job.outcome is not None and rank_error.OUT_OF_MEMORY in job.outcome.error
     return "the system ended a rank, because its memory ran out" if killed else ""
 
 
@@ -288,10 +289,10 @@ class Rehearsal:
         rated = [(row.samples_per_second, row) for row in fitting if row.samples_per_second]
         if len(rated) > 1:
             rate, best = max(rated, key=lambda each: each[0])
-            yield f"fastest: {_words(best.parameters)}, {text.value(rate)} samples per second"
+            yield f"fastest: {in_words(best.parameters)}, {text.value(rate)} samples per second"
         last = fitting[-1] if fitting else None
         if last is not None and last.room is not None and last.device_total is not None:
-            name = _words(last.parameters) or "it"
+            name = in_words(last.parameters) or "it"
             yield f"{name} leaves {text.size(last.room)} of {text.size(last.device_total)}"
         if last is not None and last.data is not None and last.data >= _WAITING:
             yield f"{text.percent(last.data)} of a step waits for the loader"
@@ -305,11 +306,7 @@ class Rehearsal:
             {**row.parameters, **{name: value for name, value in vars(row).items() if name != "parameters"}}
             for row in self.rows
         ]
-        try:
-            import pandas as pd
-        except ImportError:
-            return rows
-        return pd.DataFrame(rows)
+        return dataframe(rows)
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The titles of the columns, and the cells; columns that are empty everywhere are left out."""
@@ -337,11 +334,7 @@ class Rehearsal:
 
 
 def _names(rows: Sequence[Rehearsed]) -> str:
-    return ", ".join(_words(row.parameters) for row in rows)
-
-
-def _words(parameters: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={shown(value)}" for name, value in parameters.items())
+    return ", ".join(in_words(row.parameters) for row in rows)
 
 
 def _bytes(value: int | None, phase: str = "") -> str:

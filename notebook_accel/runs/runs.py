@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError, closest
+from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.job.requests import checked_timeout
 from notebook_accel.runs import board, coordinates
 from notebook_accel.runs.board import Facts
@@ -75,11 +76,7 @@ class Runs:
         otherwise a list of dicts.
         """
         rows = [self._row(trial) for trial in self.trials]
-        try:
-            import pandas as pd
-        except ImportError:
-            return rows
-        return pd.DataFrame(rows)
+        return dataframe(rows)
 
     def _row(self, trial: Trial) -> dict[str, Any]:
         row = {"trial": trial.number, **trial.parameters, "state": trial.state.value, "seconds": trial.seconds or None}

@@ -197,6 +197,7 @@ class Schedule:
             job = trial.running_job
             assert job is not None
             if job.status.ended:
+                self._judge(number)  # too late for itself, but others are compared with it
                 trial.take_end()
                 self._free.append(self._places.pop(number))
                 self._steps.pop(number, None)
@@ -216,13 +217,13 @@ class Schedule:
             values = [] if steps is None else steps.new()
         except JobLostError:
             return ""
-        for step, value in values:
+        found = ""
+        for step, value in values:  # all of them, since other trials are compared with them
             why = self._search.report(number, step, value)
-            if not why and self._halving is not None:
-                why = self._halving.report(number, step, value)
-            if why:
-                return why
-        return ""
+            if self._halving is not None:
+                why = self._halving.report(number, step, value) or why
+            found = found or why
+        return found
 
     def _end(self, trial: Trial) -> None:
         found = trial.measured.get(self._metric) if self._metric is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -83,7 +84,7 @@ class Trial:
     @property
     def label(self) -> str:
         """Its parameters in a line: `lr=0.001 wd=0.1`."""
-        return " ".join(f"{name}={shown(value)}" for name, value in self.parameters.items())
+        return in_words(self.parameters)
 
     @property
     def job(self) -> Job:
@@ -151,6 +152,11 @@ class Trial:
             self.why = (progress.why_failed(failed[0]) if failed else "") or str(self.error).split("\n", 1)[0]
             return
         self.state = State.STOPPED if self.why else State.CANCELLED
+
+
+def in_words(parameters: Mapping[str, Any]) -> str:
+    """Parameters in a line: `lr=0.001 wd=0.1`."""
+    return " ".join(f"{name}={shown(value)}" for name, value in parameters.items())
 
 
 def shown(value: Any) -> str:

@@ -44,7 +44,7 @@ def run(block: Block, where: str, notebook: Notebook, folder: Path) -> None:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.code],
             cwd=folder,
-            env={**os.environ, "PATH": path},
+            env={**os.environ, "PATH": path, "NOTEBOOK_ACCEL_STATE": notebook.state},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -83,6 +83,14 @@ def test_an_item_that_fails_is_named_and_the_others_have_values(notebook: Notebo
     assert "ValueError: nine" in notebook.value("repr(found[9])")
 
 
+def test_an_item_that_kills_its_rank_is_the_only_one_that_fails(notebook: Notebook) -> None:
+    """Those that the rank had answered, or had not begun, are not blamed, even if nothing is tried again."""
+    notebook.check(DEFINITIONS)
+    notebook.check("def fatal(x):\n    if x % 8 == 7: os._exit(3)\n    return x")
+    notebook.check("found = map_on_ranks(fatal, range(64), retries=0, num_processes=1)")
+    assert notebook.value("[each.index for each in found.failures]") == list(range(7, 64, 8))
+
+
 def test_an_interrupted_map_continues_where_it_was(notebook: Notebook, tmp_path: Path) -> None:
     notebook.check(DEFINITIONS)
     folder, go = str(tmp_path / "answers"), str(tmp_path / "go")

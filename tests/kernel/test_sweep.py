@@ -35,7 +35,7 @@ def test_each_combination_is_a_trial_and_a_row(notebook: Notebook) -> None:
     assert head == "train() in 6 trials: 4 done, 2 failed; best val/loss 1: trial 2, lr=1 wd=0"
     assert names.split() == ["trial", "lr", "wd", "state", "val/loss", "time", "note"]
     assert re.fullmatch(r"0 +2 +0 +done +2 +\d.* s", rows[0])
-    assert rows[4].endswith("ValueError: diverged")
+    assert "ValueError: diverged at In[" in rows[4]
     html = cell.bundles[0]["text/html"]
     assert html.count("<tr") == 7
     assert "▁" in html or "█" in html

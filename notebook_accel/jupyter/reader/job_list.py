@@ -14,6 +14,7 @@ from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_d
 from notebook_accel.jupyter.reader.job_row import POINTS, damage, row, unreadable, without_superseded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.private_files import is_written_by_us
 from notebook_accel.launch.journal.records import Record
 
 READING = 0.3
@@ -168,7 +169,7 @@ def _problem() -> str:
         return ""
     except OSError as error:
         return f"The folder of jobs, {folder}, can't be read: {error.strerror}"
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+    if not is_written_by_us(status):
         return (
             f"Others can write to the folder of jobs, {folder}, so it isn't read. To allow that, run chmod 700 on it."
         )

@@ -22,6 +22,7 @@ from notebook_accel.launch.journal.job_summary import last_summaries
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.requests import add_remark
 from notebook_accel.launch.wire.plain_text import quoted, visible
+from notebook_accel.rank_spans import counted
 
 MOST_TEXT = 8000
 """Characters of an answer, some 2,000 tokens."""
@@ -76,8 +77,8 @@ class JobTexts:
             if left < 0:
                 break
             shown.append(text)
-        count = f"{len(shown)} {'line' if len(shown) == 1 else 'lines'}, each with its rank"
-        return _answer(f"{_named(followed)} {count}.", "\n".join(reversed(shown)))
+        count = counted(len(shown), "line")
+        return _answer(f"{_named(followed)} {count}, each with its rank.", "\n".join(reversed(shown)))
 
     def metric(self, job_id: str, metric: str, points: int) -> str:
         """A metric of a job over its steps."""

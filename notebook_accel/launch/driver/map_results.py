@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
-from notebook_accel.launch.journal.private_files import open_private, write_all
+from notebook_accel.launch.journal.private_files import is_written_by_us, open_private, write_all
 
 NAME = "map-results"
 MAGIC = b"notebook-accel map 1\n"
@@ -133,8 +133,7 @@ class MapResults:
                 raise ConfigurationError(
                     f"another map_on_ranks saves to {folder} now: wait for it, end it, or choose another folder"
                 ) from None
-            status = os.fstat(self._fd)
-            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            if not is_written_by_us(os.fstat(self._fd)):
                 raise CheckpointError(
                     f"{path} won't be read, because other users may have written to it, and its values are pickles, "
                     "which can run any code"

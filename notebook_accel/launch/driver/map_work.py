@@ -157,9 +157,10 @@ class MapWork:
         self._again.extendleft(reversed(given))
         which = f" while it worked on {_named(begun)}" if begun else ""
         self._notice(f"rank {rank} {how.removeprefix('its rank ')}{which}; another process takes its place")
+        is_one_call = len(begun) <= max(1, self._batch)  # otherwise any of the items may have ended the rank
         for item in reversed(begun):
             item.kills += is_outside
-            self._try_again(item, how, counts=not is_outside or item.kills > MOST_KILLS)
+            self._try_again(item, how, counts=is_one_call and (not is_outside or item.kills > MOST_KILLS))
         self._give()
         return Fate.DONE if self.is_complete else Fate.REPLACED
 

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 import weakref
@@ -24,8 +23,10 @@ from typing import IO, Any
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.engines.load_time import HARMLESS, at_start
 from notebook_accel.launch.system import inherited, memory, processes
+from notebook_accel.launch.system.network import credentials
 from notebook_accel.launch.wire.constants import RANK_MARK
 from notebook_accel.launch.wire.stream import Channel, Message, close_all, is_readable, pair
+from notebook_accel.rank_spans import counted
 
 VARIABLE = "NOTEBOOK_ACCEL_SHARED_SERVER"
 """`0` in the environment turns it off."""
@@ -48,7 +49,6 @@ _TIMEOUT = 20.0
 """Seconds that it has to answer. It takes milliseconds, and on a busy machine less than the imports that it saves."""
 _LOOK = 0.2
 """Seconds between two looks whether it has been stopped (SIGSTOP), and won't answer."""
-_CREDENTIALS = struct.Struct("3i")
 _UNREAD = ("TERM",)
 """Variables that its imports read for terminals, which ranks have none of."""
 
@@ -161,11 +161,11 @@ def of_this_process() -> dict[str, Any] | None:
 
 def describe(status: Mapping[str, Any]) -> str:
     """A base server in words."""
-    kernels = len(status["kernels"])
+    count = len(status["kernels"])
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(status["began"]))
     return (
-        f"base server (process {status['pid']}), since {began}: used by {kernels or 'no'} "
-        f"kernel{'' if kernels == 1 else 's'} and scripts now"
+        f"base server (process {status['pid']}), since {began}: used by "
+        f"{counted(count, 'kernel') if count else 'no kernels'} and scripts now"
     )
 
 
@@ -249,8 +249,7 @@ def _connect(address: Path) -> Channel | None:
         connection.setblocking(False)  # its queue may be full
         connection.connect(str(address))
         connection.setblocking(True)
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(found)[1] == os.geteuid():
+        if credentials(connection)[1] == os.geteuid():
             return Channel(connection)
     except OSError:
         pass
@@ -273,8 +272,7 @@ def _ask(address: Path, operation: str) -> dict[str, Any] | None:
 
 def _is_stopped(channel: Channel) -> bool:
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as connection:
-        pid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+        return Path(f"/proc/{credentials(connection)[0]}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
     return True
 
 

@@ -117,6 +117,11 @@ class Chart:
         elif len(self._pending) > _MOST_PENDING:
             self._draw_to(sorted(self._pending)[_MOST_PENDING // 2])
 
+    @property
+    def pending(self) -> Iterable[Key]:
+        """The steps that are not drawn yet."""
+        return self._pending
+
     def settle(self, running: Collection[int]) -> None:
         """Draws the steps that every rank that runs, and still reports the metric, has reported."""
         now = time.time()
@@ -236,12 +241,14 @@ class JobCharts:
                     chart.add(rank, step, at, value)
 
     def follow(self, name: str) -> DrawnSteps:
-        """The steps of a metric that are drawn from now on, the same for all callers; the metric may come later."""
+        """The steps of a metric that begin from now on, the same for all callers; the metric may come later."""
         with self._lock:
-            steps = self._followed.setdefault(name, DrawnSteps())
-            if name in self._charts:
-                self._charts[name].drawn_steps = steps
-            return steps
+            chart = self._charts.get(name)
+            if name not in self._followed:
+                self._followed[name] = DrawnSteps() if chart is None else DrawnSteps(chart.pending)
+            if chart is not None:
+                chart.drawn_steps = self._followed[name]
+            return self._followed[name]
 
     def settle(self, name: str, running: Collection[int]) -> None:
         """Draws the steps of a metric that can be drawn, for those who follow it; see `drawn`."""
@@ -273,9 +280,14 @@ class DrawnStep(NamedTuple):
 
 
 class DrawnSteps:
-    """The steps of a chart in the order in which they are drawn. One thread adds them, and one takes them."""
+    """The steps of a chart in the order in which they are drawn. One thread adds them, and one takes them.
 
-    def __init__(self) -> None:
+    Args:
+        begun: Steps of which some ranks have reported before; they are left out.
+    """
+
+    def __init__(self, begun: Iterable[Key] = ()) -> None:
+        self._begun = set(begun)
         self._reports: dict[Key, list[tuple[int, float]]] = {}
         self._steps: deque[DrawnStep] = deque()
 
@@ -285,6 +297,10 @@ class DrawnSteps:
 
     def draw(self, key: Key, values: Values, *, by_step: bool) -> None:
         """Adds a step that is drawn."""
+        if key in self._begun:
+            self._begun.discard(key)
+            self._reports.pop(key, None)
+            return
         self._steps.append(DrawnStep(key, values.copy(), self._reports.pop(key, []), by_step))
 
     def take(self) -> Iterator[DrawnStep]:

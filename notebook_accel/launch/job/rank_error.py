@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from notebook_accel.errors import PreemptedError, RankError, RankFailure, RankTimeoutError
 from notebook_accel.events import Exited, Failed, Phase, Raised, ThreadStack
@@ -224,9 +225,14 @@ def _merge_alike(found: Iterable[tuple[RankState, RankFailure]]) -> list[RankFai
     """Merges the failures that differ only in the rank."""
     joined: dict[object, RankFailure] = {}
     for state, failure in found:
-        # The details of a failure may have memory sizes, and those of a lost connection a port, which differ.
+        # The details of a failure may have memory sizes, and those of a lost connection a port, which differ. So may
+        # the depth of an endless recursion.
         counts = state.failed is not None and failure.summary != LOST_CONNECTION
-        key = (failure.summary, _format_chain(state.failed.chain) if state.failed is not None and counts else None)
+        chain = [
+            replace(raised, frames=[frame for frame, _ in groupby(raised.frames)])
+            for raised in (state.failed.chain if state.failed is not None and counts else ())
+        ]
+        key = (failure.summary, _format_chain(chain))
         if key in joined:
             first = joined[key]
             hosts = tuple(dict.fromkeys((*first.hosts, *failure.hosts)))

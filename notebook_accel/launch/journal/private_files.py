@@ -1,8 +1,27 @@
-"""How the files in a job's folder are opened and written."""
+"""How the files that are this user's alone are opened and written: those in a job's folder, above all."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+_OTHERS = 0o077
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder that is the user's alone, unless it is there.
+
+    Raises:
+        OSError: It can't be made, or is another user's.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & _OTHERS:
+        folder.chmod(0o700)
+
+
+def is_written_by_us(status: os.stat_result) -> bool:
+    """Whether no other user can have written what this is the status of."""
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:

@@ -17,7 +17,7 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import JobEnded
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import state_file
-from notebook_accel.launch.journal.private_files import open_private, write_all
+from notebook_accel.launch.journal.private_files import is_written_by_us, make_private, open_private, write_all
 from notebook_accel.launch.journal.state_file import Head, StoredState
 from notebook_accel.owner import Owner
 
@@ -32,7 +32,6 @@ _ABANDONED_AFTER = 24 * 3600.0
 _UNWRITTEN = "ended-"
 _REQUEST = "request-"
 _NAME = re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}")
-_OTHERS = 0o077
 _in_use: set[Path] = set()
 """Folders of ended jobs that this process still reads."""
 _ended: dict[Path, set[str]] = {}
@@ -237,9 +236,7 @@ def create(job_id: str, at: float) -> Record:
     parent = folder()
     if parent.parts[0].startswith("~"):
         raise FileNotFoundError("the user has no home folder")
-    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if parent.stat().st_mode & _OTHERS:
-        parent.chmod(0o700)  # raises if it is another user's
+    make_private(parent)
     record = Record(parent / f"{int(at * 1000):012x}-{job_id}")
     record.path.mkdir(mode=0o700)
     return record
@@ -372,4 +369,4 @@ def _is_private(path: Path) -> bool:
         status = path.lstat()
     except OSError:
         return False
-    return status.st_uid == os.getuid() and not status.st_mode & 0o022 and not path.is_symlink()
+    return is_written_by_us(status) and not path.is_symlink()

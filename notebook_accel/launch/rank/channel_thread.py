@@ -55,6 +55,8 @@ from notebook_accel.launch.wire.stream import Channel, Message
 
 _MOST_EVENTS = 500
 """The most events that share one frame on the socket, so that no frame gets too long."""
+_LIVENESS_INTERVAL = 1.0
+"""Seconds after which who waits for this thread looks whether it still runs."""
 
 
 class ChannelThread:
@@ -85,7 +87,7 @@ class ChannelThread:
         self._isolated = isolated
         self._on_message = on_message
         self._on_close = on_close
-        self._outbox: queue.SimpleQueue[tuple[Event, Sequence[int], bool]] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[tuple[Event | threading.Event, Sequence[int], bool]] = queue.SimpleQueue()
         self._send_lock = threading.Lock()
         self._wakeup = Wakeup()
         self._sources = select.poll()  # `select.select` fails beyond 1,024 open files
@@ -115,7 +117,7 @@ class ChannelThread:
         self._wait_detector = WaitDetector(self._main_ident, on_sample=HotLines().add)
         self._profiles = StackProfiles(self._main_ident)
         self._step_profiles = StepProfiles(self._main_ident, self.emit)
-        events.set_sink(self.emit, self._coalescer.add_metrics, self._control)
+        events.set_sink(self.emit, self._coalescer.add_metrics, self._control, self.wait_until_sent)
         self._thread.start()  # which removes the sink as it ends, be it at once
 
     def emit(self, event: Event, fds: Sequence[int] = (), *, at_once: bool = True) -> None:
@@ -135,6 +137,14 @@ class ChannelThread:
         if at_once:
             self._wakeup.wake()
 
+    def wait_until_sent(self) -> None:
+        """Returns once what was emitted before has been sent, or can't be."""
+        sent = threading.Event()
+        self._outbox.put((sent, (), True))
+        self._wakeup.wake()
+        while not sent.wait(_LIVENESS_INTERVAL) and self._thread.is_alive():
+            pass
+
     def flush(self) -> None:
         """Sends everything that is queued, on either thread: after a call the main thread does it, to save a wakeup.
 
@@ -151,7 +161,9 @@ class ChannelThread:
                 queued.append(self._outbox.get())
             is_over = any(isinstance(event, (Returned, Failed)) for event, _, _ in queued)
             for event, fds, at_once in queued:
-                if at_once or not (is_over and isinstance(event, PhaseChanged)):
+                if isinstance(event, threading.Event):
+                    event.set()
+                elif at_once or not (is_over and isinstance(event, PhaseChanged)):
                     self._send(event, fds)
 
     def on_call_end(self) -> None:

@@ -19,7 +19,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +31,7 @@ from notebook_accel.launch.server.imported import Imported
 from notebook_accel.launch.server.main import ignore_requests_to_end, import_for, prepare, serve_prepared
 from notebook_accel.launch.server.preloading import import_all, is_safe_to_fork
 from notebook_accel.launch.system import inherited, limits, own_process
+from notebook_accel.launch.system.network import credentials
 from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
 
 _PAUSE = 60.0
@@ -39,7 +39,6 @@ _PAUSE = 60.0
 _LEAST_MEMORY = 2**29
 """Bytes of free memory below which it ends, which frees half as much."""
 _MOST_WAITING = 64
-_CREDENTIALS = struct.Struct("3i")
 
 
 def main(fd: int, path: str, modules: Sequence[str], harmless: Sequence[str], idle: float) -> None:
@@ -276,7 +275,7 @@ class BaseServer(_Half):
             connection, _ = self._listener.accept()
         except OSError:  # it has gone
             return
-        _, user, _ = credentials(connection)
+        _, user = credentials(connection)
         if user != os.geteuid():
             connection.close()
             return
@@ -343,11 +342,3 @@ def _become_trained(imported: Imported, requests: socket.socket, modules: Sequen
         half = _Trained(imported, channel)
         channel.send({"ready": True})
         half.run()()
-
-
-def credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """The process ID, the user, and the group of the other end of a connection."""
-    pid, user, group = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    return pid, user, group

@@ -77,7 +77,7 @@ class Imported:
         """The folder where each of the modules is found."""
         found: dict[str, str] = {}
         for folder in path:
-            for name in self._names.intersection(_names(folder)):
+            for name in _found(folder, self._names):
                 found.setdefault(name, folder)
         return found
 
@@ -109,10 +109,12 @@ def _version(file: str) -> tuple[int, int]:
     return found.st_mtime_ns, found.st_size
 
 
-def _names(folder: str) -> Iterator[str]:
-    """The names of the modules that may be in a folder of `sys.path`."""
+def _found(folder: str, names: frozenset[str]) -> Iterator[str]:
+    """Those of the modules that are in a folder of `sys.path`. A folder without a package in it hides none."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name, _, ending = entry.name.partition(".")
-            if ending.endswith(("py", "pyc", "so")) or (not ending and entry.is_dir()):
+            if name not in names:
+                continue
+            if ending.endswith(("py", "pyc", "so")) or os.path.exists(os.path.join(entry.path, "__init__.py")):
                 yield name

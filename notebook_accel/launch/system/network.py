@@ -158,6 +158,19 @@ def _configured() -> str:
     return found[1].strip() if found else _DEFAULT
 
 
+_CREDENTIALS = struct.Struct("3i")
+
+
+def credentials(connection: socket.socket) -> tuple[int, int]:
+    """The process ID and the user of the other end of a Unix socket (unix(7)).
+
+    Raises:
+        OSError: The system does not tell.
+    """
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
+
+
 class OwnerQuery:
     """Determines which user a connection to this machine's loopback interface comes from. One thread uses it.
 

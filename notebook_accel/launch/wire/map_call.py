@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from notebook_accel.events import ItemsDone, ItemsGiven, ItemsRequested, answers, emit
+from notebook_accel.events import ItemsDone, ItemsGiven, ItemsRequested, answers, emit, emit_now
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import WithArguments
 
@@ -39,7 +39,7 @@ class MapCall:
         given = answers(ItemsGiven)
         emit(ItemsRequested())
         while (work := given.get()).data:
-            emit(self.answer(work, more))
+            emit_now(self.answer(work, more))  # if the next item ends this process, this one is not blamed
 
     def answer(self, work: ItemsGiven, more: Sequence[Any]) -> ItemsDone:
         """Calls the function with these items, and `more` as further arguments."""

@@ -66,6 +66,7 @@ from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
 from notebook_accel.train.ranks.step_observers import TrainingPoint
 from notebook_accel.train.steps.accumulation import NO_OP, Accumulation, NoSync, NullContext
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.optimizer import inner as own_optimizer
 from notebook_accel.train.steps.profiling import Profiled
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.steps.tunables import Tunable, Tunables
@@ -666,7 +667,7 @@ class Accelerator(RankAware):
             return
         chosen = self._optimizers if optimizer is None else optimizer
         for each in chosen if isinstance(chosen, (list, tuple)) else [chosen]:
-            scaler.unscale_(each.optimizer if isinstance(each, AcceleratedOptimizer) else each)
+            scaler.unscale_(own_optimizer(each))
 
     def clip_grad_norm_(
         self, parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float, norm_type: float = 2
@@ -923,7 +924,7 @@ class Accelerator(RankAware):
     def _contents(self) -> Contents:
         return Contents(
             strategy=self.strategy,
-            models=[parallel_wrappers.unwrap(compiling.inner(model)) for model in self._models],
+            models=[parallel_wrappers.innermost(model) for model in self._models],
             optimizers=[optimizer.optimizer for optimizer in self._optimizers],
             schedulers=list(self._schedulers),
             loaders=list(self._dataloaders),
@@ -971,8 +972,7 @@ class Accelerator(RankAware):
     @property
     def should_save_model(self) -> bool:
         """Whether this rank writes the files that would be equal on all ranks."""
-        each = self.project_configuration.save_on_each_node
-        return self.is_local_main_process if each else self.is_main_process
+        return self._checkpoints.writes
 
     def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, torch.Tensor]:
         """Returns the weights of a prepared model, complete at least on rank 0; all ranks call it.

@@ -20,6 +20,7 @@ from notebook_accel.train.models.precision import Precision
 from notebook_accel.train.options.plugins import TorchDynamoPlugin
 from notebook_accel.train.steps.checks import DeviceWatch, FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.optimizer import inner as own_optimizer
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies.base import Strategy
 
@@ -65,7 +66,7 @@ class Prepared:
             self._precision.apply(inner[position])
             if placements[new[position]] and not getattr(inner[position], "hf_device_map", None):
                 inner[position] = self._strategy.to_device(inner[position])
-        holders = [*(each.optimizer for each in self.optimizers), *(_raw(each) for each in optimizers)]
+        holders = [*(each.optimizer for each in self.optimizers), *(own_optimizer(each) for each in optimizers)]
         if to_wrap:
             wrapped = self._strategy.prepare([inner[position] for position in to_wrap], _distinct(holders))
             for position, model in zip(to_wrap, wrapped, strict=True):
@@ -169,10 +170,6 @@ class Prepared:
         for prepared in everything:
             prepared.clear()
         self._watch.clear()
-
-
-def _raw(optimizer: Optimizer) -> Optimizer:
-    return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
 
 
 def _distinct(optimizers: Sequence[Optimizer]) -> list[Optimizer]:

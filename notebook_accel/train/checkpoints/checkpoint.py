@@ -24,6 +24,7 @@ from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
 from notebook_accel.train.checkpoints.contents import Contents, random_states_name
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOptions
+from notebook_accel.train.checkpoints.serialization import is_writer
 from notebook_accel.train.checkpoints.transfer import UploadedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
@@ -176,8 +177,7 @@ class Checkpoints:
     @property
     def writes(self) -> bool:
         """Whether this rank writes the files that would be equal on all ranks."""
-        state = PartialState()
-        return state.is_local_main_process if self._project.save_on_each_node else state.is_main_process
+        return is_writer(self._project.save_on_each_node)
 
     def _waits_for_all(self, contents: Contents) -> bool:
         """Whether no rank can save without the others."""

@@ -17,6 +17,12 @@ from notebook_accel.train.checkpoints.folders import hidden, staged_files
 from notebook_accel.train.ranks.state import PartialState
 
 
+def is_writer(on_each_node: bool) -> bool:
+    """Whether this rank writes what is equal on all ranks: the first of each node, or of all nodes."""
+    state = PartialState()
+    return state.is_local_main_process if on_each_node else state.is_main_process
+
+
 def save(
     obj: Any, f: str | os.PathLike[str] | IO[bytes], save_on_each_node: bool = False, safe_serialization: bool = False
 ) -> None:
@@ -31,8 +37,7 @@ def save(
     Raises:
         ConfigurationError: An open file was given for safetensors.
     """
-    state = PartialState()
-    if not (state.is_local_main_process if save_on_each_node else state.is_main_process) or rehearsing():
+    if not is_writer(save_on_each_node) or rehearsing():
         return
     if not isinstance(f, (str, os.PathLike)):
         if safe_serialization:

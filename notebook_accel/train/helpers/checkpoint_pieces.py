@@ -22,9 +22,10 @@ from notebook_accel.train.checkpoints.contents import Contents, custom_part, rea
 from notebook_accel.train.checkpoints.layouts import merging
 from notebook_accel.train.checkpoints.layouts.layout import LaidOut, Layout, LoadOptions, SaveOptions
 from notebook_accel.train.checkpoints.layouts.sharded import MODEL_FOLDER, OPTIMIZER_FOLDER
-from notebook_accel.train.models import compiling, parallel_wrappers
+from notebook_accel.train.checkpoints.serialization import is_writer
+from notebook_accel.train.models import parallel_wrappers
 from notebook_accel.train.ranks.state import PartialState
-from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
+from notebook_accel.train.steps.optimizer import inner as own_optimizer
 
 Folder = str | os.PathLike[str]
 
@@ -57,7 +58,7 @@ def save_fsdp_model(
         use_dcp: Must be `True`: shards are written by `torch.distributed.checkpoint`.
     """
     _refuse(adapter_only, use_dcp)
-    models, layout = [_inner(model)], layouts.of(accelerator.strategy)
+    models, layout = [parallel_wrappers.innermost(model)], layouts.of(accelerator.strategy)
     _write(layout, models, [], output_dir, SaveOptions(writes=PartialState().is_main_process, first=model_index))
 
 
@@ -84,7 +85,7 @@ def load_fsdp_model(
     _refuse(adapter_only, use_dcp)
     folder = _checkpoint(input_dir, MODEL_FOLDER.format(index=model_index))
     layout, options = layouts.of(accelerator.strategy), LoadOptions(first=model_index)
-    AllRanks().run("read the model", lambda: layout.load(folder, [_inner(model)], [], options))
+    AllRanks().run("read the model", lambda: layout.load(folder, [parallel_wrappers.innermost(model)], [], options))
 
 
 def save_fsdp_optimizer(
@@ -108,8 +109,9 @@ def save_fsdp_optimizer(
         use_dcp: Must be `True`.
     """
     _refuse(use_dcp=use_dcp)
-    options = SaveOptions(writes=PartialState().is_main_process, first=optimizer_index, owners=[_inner(model)])
-    _write(layouts.of(accelerator.strategy), [], [_own(optimizer)], output_dir, options)
+    owners = [parallel_wrappers.innermost(model)]
+    options = SaveOptions(writes=PartialState().is_main_process, first=optimizer_index, owners=owners)
+    _write(layouts.of(accelerator.strategy), [], [own_optimizer(optimizer)], output_dir, options)
 
 
 def load_fsdp_optimizer(
@@ -137,8 +139,8 @@ def load_fsdp_optimizer(
     _refuse(use_dcp=use_dcp)
     folder = _checkpoint(input_dir, OPTIMIZER_FOLDER.format(index=optimizer_index))
     layout = layouts.of(accelerator.strategy)
-    options = LoadOptions(first=optimizer_index, owners=[_inner(model)])
-    AllRanks().run("read the optimizer", lambda: layout.load(folder, [], [_own(optimizer)], options))
+    options = LoadOptions(first=optimizer_index, owners=[parallel_wrappers.innermost(model)])
+    AllRanks().run("read the optimizer", lambda: layout.load(folder, [], [own_optimizer(optimizer)], options))
 
 
 def merge_fsdp_weights(
@@ -175,7 +177,7 @@ def save_custom_state(obj: Any, path: Folder, index: int = 0, save_on_each_node:
     Raises:
         ConfigurationError: The state could not be read back without running code.
     """
-    if _writes(save_on_each_node):
+    if is_writer(save_on_each_node):
         custom_part(obj, index).write(Path(path))
 
 
@@ -220,7 +222,7 @@ def save_accelerator_state(
         The folder.
     """
     contents = _contents([], optimizers, schedulers, dataloaders, process_index, scaler, step)
-    options = SaveOptions(safe_serialization, _writes(save_on_each_node))
+    options = SaveOptions(safe_serialization, is_writer(save_on_each_node))
     contents.write(Path(output_dir), model_states, options)
     return Path(output_dir)
 
@@ -255,7 +257,7 @@ def load_accelerator_state(
         The attributes of an Accelerator to set: its `step`.
     """
     where = PartialState().device if map_location == "on_device" else "cpu"
-    inner = [_inner(model) for model in models]
+    inner = [parallel_wrappers.innermost(model) for model in models]
     contents = _contents(inner, optimizers, schedulers, dataloaders, process_index, scaler, 0)
     return {"step": contents.read(Path(input_dir), inner, LoadOptions(strict, where, load_kwargs or {}))}
 
@@ -290,7 +292,7 @@ def _contents(
     return Contents(
         strategy=_Whole(),
         models=models,
-        optimizers=[_own(optimizer) for optimizer in optimizers],
+        optimizers=[own_optimizer(optimizer) for optimizer in optimizers],
         schedulers=list(schedulers),
         loaders=[loader for loader in loaders if hasattr(loader, "state_dict")],
         scaler=scaler,
@@ -316,19 +318,6 @@ def _checkpoint(folder: Folder, part: str) -> Path:
     """The folder of a checkpoint, given that or the folder of a part of it."""
     path = Path(folder)
     return path.parent if path.name == part else path
-
-
-def _inner(model: nn.Module) -> nn.Module:
-    return parallel_wrappers.unwrap(compiling.inner(model))
-
-
-def _own(optimizer: Optimizer) -> Optimizer:
-    return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
-
-
-def _writes(on_each_node: bool) -> bool:
-    state = PartialState()
-    return state.is_local_main_process if on_each_node else state.is_main_process
 
 
 def _refuse(adapter_only: bool = False, use_dcp: bool = True) -> None:

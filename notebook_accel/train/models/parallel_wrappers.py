@@ -20,6 +20,11 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
+def innermost(model: nn.Module) -> nn.Module:
+    """The user's own model, also of one that is compiled."""
+    return unwrap(compiling.inner(model))
+
+
 def extract_model_from_parallel(
     model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True, recursive: bool = False
 ) -> nn.Module:
@@ -31,7 +36,7 @@ def extract_model_from_parallel(
         keep_torch_compile: Whether a compiled model stays compiled.
         recursive: Whether the modules in it are also taken out of such wrappers, in place.
     """
-    own = unwrap(compiling.inner(model))
+    own = innermost(model)
     if recursive:
         for name, child in own.named_children():
             setattr(own, name, extract_model_from_parallel(child, keep_fp32_wrapper, keep_torch_compile, True))

@@ -16,6 +16,11 @@ from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.step_observers import CONTROLS
 
 
+def inner(optimizer: Optimizer) -> Optimizer:
+    """The user's own optimizer, also of one that is prepared."""
+    return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
+
+
 class AcceleratedOptimizer(Optimizer):
     """Wraps the user's optimizer.
 

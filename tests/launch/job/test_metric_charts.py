@@ -55,6 +55,16 @@ def test_the_end_of_a_line_is_where_every_rank_is() -> None:
     assert means(job) == [(step, 0.5) for step in range(6)]
 
 
+def test_who_follows_a_chart_gets_whole_steps() -> None:
+    """The first step has begun before, so who has reported it is not known in full."""
+    job = a_job([(0, 1.0), (1, 1.0)], [(0, 3.0)])
+    steps = job.charts.follow("loss")
+    for rank, step in ((1, 1), (0, 2), (1, 2)):
+        job.apply(rank, Metrics({"loss": 3.0}, step, at=job.started))
+    job.charts.settle("loss", [0, 1])
+    assert [(step.key[1], step.by_rank) for step in steps.take()] == [(2, [(0, 3.0), (1, 3.0)])]
+
+
 def test_a_rank_that_has_ended_is_not_waited_for() -> None:
     job = a_job([(step, 0.0) for step in range(4)], [(0, 1.0)])
     assert means(job) == [(0, 0.5)]

@@ -233,6 +233,8 @@ def test_a_recursion_is_not_shown_a_thousand_times() -> None:
     detail = error(state).failures[0].detail
     assert len(detail.splitlines()) < 30
     assert "repeated" in detail
+    other = RankState(1, failed=Failed([Raised("RecursionError", "RecursionError: no", frames[:-1])], 1.0))
+    assert len(error(state, other).failures) == 1, "how deep it went before it failed is no difference"
 
 
 class Notebook(console.Terminal):

@@ -107,6 +107,7 @@ def test_a_fork_takes_on_what_a_process_inherits(base: int, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     monkeypatch.setenv("SOMETHING", "else")
+    (tmp_path / "json").mkdir()  # not a package, so it hides none
     monkeypatch.syspath_prepend(str(tmp_path))
     mask = os.umask(0o027)
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
