@@ -194,6 +194,8 @@ class _Store:
             link.close()
             self._forget(port)
             return
+        for end in (link, connection):  # asyncio does so only where the protocol is named
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await connect(lambda: of_store, link)  # which says nothing until the rank does
         await connect(lambda: of_rank, connection)
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -94,6 +95,23 @@ def test_large_values_pass_to_many_clients_at_once(hosted: Hosted) -> None:
         clients = list(pool.map(lambda _: hosted.client(), range(8)))
         list(pool.map(lambda client: client.set(f"from {id(client)}", value), clients))
         assert all(pool.map(lambda client: client.get(f"from {id(clients[0])}") == value, clients))
+
+
+def test_no_request_waits_for_an_acknowledgment(hosted: Hosted) -> None:
+    """The system may hold an acknowledgment back for 40 ms, and without TCP_NODELAY, half of a request until then."""
+    client, other = hosted.client(), hosted.client()
+
+    def seconds() -> float:
+        began = time.monotonic()
+        for _ in range(10):
+            client.add("count", 1)
+            client.set("key", "value")
+            other.get("key")
+            client.set("second", "value")
+            client.get("second")
+        return time.monotonic() - began
+
+    assert min(seconds() for _ in range(5)) < 0.2
 
 
 @needs_root
