@@ -73,6 +73,11 @@ export class Panel {
     this.#schedule();
   }
 
+  /** Draws what has changed while the panel was not in the page. */
+  redraw(): void {
+    this.#schedule();
+  }
+
   /** Saves the focus and the scroll positions, which the browser drops when an element leaves the page. */
   #saveFocusAndScroll(): void {
     this.element.addEventListener("focusin", (event) => {

@@ -100,7 +100,8 @@ class Page:
 
     @property
     def last(self) -> Cell:
-        """The last cell that is there."""
+        """The last cell that is there, once the notebook is."""
+        self.tab.wait_for_function(f"{_WIDGET}?.context?.isReady && {_WIDGET}.content.widgets.length")
         return Cell(self, self.evaluate(f"{_WIDGET}.content.widgets.length") - 1)
 
     def open_gate(self, name: str) -> None:

@@ -37,11 +37,13 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
   private job = "";
   private panel: ServedPanel | undefined;
   private saved: IRenderMime.IRenderer | undefined;
+  /** Waits for somebody to see the output; the server isn't asked before. */
   private watcher: IntersectionObserver | undefined;
   private hasAnswer = false;
+  private hasAsked = false;
   private failures = 0;
   private readonly onVisible = () => {
-    if (!document.hidden && this.hasAnswer) this.panel?.refresh();
+    if (!document.hidden) this.refresh();
   };
 
   /**
@@ -61,7 +63,7 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     this.model = model;
     const { job, state } = named(model);
     if (this.panel && job === this.job) {
-      this.panel.refresh();
+      this.refresh();
       return;
     }
     this.clear();
@@ -79,7 +81,11 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    if (this.hasAnswer) this.panel?.refresh();
+    this.refresh();
+  }
+
+  private refresh(): void {
+    if (!this.watcher) this.panel?.refresh();
   }
 
   private open(state: Named["state"]): void {
@@ -107,18 +113,23 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     // A notebook may have many jobs that have ended.
     this.watcher = new IntersectionObserver((entries) => {
       if (!entries.some((each) => each.isIntersecting)) return;
-      this.watcher?.disconnect();
+      this.unwatch();
       panel.refresh();
     });
     this.watcher.observe(this.node);
   }
 
-  private clear(): void {
+  private unwatch(): void {
     this.watcher?.disconnect();
+    this.watcher = undefined;
+  }
+
+  private clear(): void {
+    this.unwatch();
     this.panel?.dispose();
     this.panel = undefined;
     this.dropSaved();
-    this.hasAnswer = false;
+    this.hasAnswer = this.hasAsked = false;
     this.failures = 0;
   }
 
@@ -133,8 +144,10 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
       if (spot && isLive(state.head)) this.panel.send({ cmd: "drawn", notebook: spot.notebook, cell: spot.cell });
     }
     // The kernel replaces the state when the job ends, but not on a page that was loaded since, and not if it is gone.
-    if (this.model && named(this.model).state && !isLive(state.head) && !update.output)
+    if (this.model && named(this.model).state && !isLive(state.head) && !this.hasAsked) {
+      this.hasAsked = true;
       this.panel.send({ cmd: "output" });
+    }
   }
 
   /** Keeps what shows the ended job where there is no panel. */

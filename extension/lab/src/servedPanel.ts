@@ -62,8 +62,9 @@ export class ServedPanel {
     this.replace(-1, state);
   }
 
-  /** Asks now for what is new. */
+  /** Draws what has come while the panel was not in the page, and asks now for what is new. */
   refresh(): void {
+    this.panel?.redraw();
     void this.link.refresh();
   }
 

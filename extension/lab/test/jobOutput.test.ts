@@ -10,6 +10,7 @@ vi.mock("@lumino/widgets", () => ({
     isAttached = true;
     isDisposed = false;
     addClass() {}
+    onAfterAttach() {}
     dispose() {
       this.isDisposed = true;
     }
@@ -35,6 +36,7 @@ const ended = () => {
   const state = aState(2);
   return { ...state, head: { ...state.head, status: "done" as const } };
 };
+const attach = (output: object) => (output as { onAfterAttach(message: object): void }).onAfterAttach({});
 const pass = (time: number) => vi.advanceTimersByTimeAsync(time);
 
 /** An output, and what is added below it. */
@@ -97,6 +99,18 @@ test("a job that has begun is drawn at once, and says where once the server has 
   expect(text()).not.toContain("no job");
   await pass(0);
   expect(asked.flat()).toContainEqual({ cmd: "drawn", notebook: "a.ipynb", cell: "1c2b" });
+});
+
+test("what has come while the output was not in the page is drawn once it is there", async () => {
+  answers.push({ ...NEWS, seq: 0, state: ended() });
+  const { output, panel } = open(aState(2));
+  output.node.remove();
+  await pass(100);
+  expect(panel()?.getAttribute("data-status")).toBe("running");
+  document.body.append(output.node);
+  attach(output);
+  await pass(100);
+  expect(panel()?.getAttribute("data-status")).toBe("done");
 });
 
 test("what was saved stands there until the server has read a job that has ended", async () => {
