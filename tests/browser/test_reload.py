@@ -80,7 +80,7 @@ def test_a_job_that_its_cell_waits_for_is_shown_again_after_the_page_was_loaded_
     own_page.open_gate("epoch 1")
     expect(first.rank(1)).to_contain_text("epoch 2/3")
     # What the ranks print from then on is in the panel.
-    first.panel.get_by_text("Output of all ranks").click()
+    first.panel.get_by_role("tab", name="Logs").click()
     expect(first.panel.get_by_role("log")).to_contain_text("after epoch 1")
     first.stop.click()
     expect(first.panel).to_contain_text("interrupted")

@@ -18,7 +18,7 @@ from notebook_accel.panel.panel_state import StateMaker
 MIME = "application/vnd.notebook-accel.job+json"
 _INTERVAL = 20.0
 """Seconds between two drawings of the HTML beside it, which a notebook has that is saved in between."""
-_RECORDED_WITHIN = 5.0
+RECORDED_WITHIN = 5.0
 """Seconds within which a job is on disk, unless it can't be recorded."""
 
 
@@ -30,7 +30,7 @@ class JobOutput(RedrawnView):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, draw, _INTERVAL)
-        self._check_due: float | None = time.monotonic() + _RECORDED_WITHIN
+        self._check_due: float | None = time.monotonic() + RECORDED_WITHIN
 
     def refresh(self) -> None:
         if self._check_due is not None and time.monotonic() > self._check_due:

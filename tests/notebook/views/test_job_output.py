@@ -74,7 +74,7 @@ def test_the_output_names_the_job_and_has_html_beside_it(shown: list[Mapping[str
 def test_a_job_that_cannot_be_recorded_is_shown_as_html(
     shown: list[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_output, "_RECORDED_WITHIN", -1.0)
+    monkeypatch.setattr(job_output, "RECORDED_WITHIN", -1.0)
     job = Job("train", 0, 2)
     view = JobOutput(job)
     assert MIME in shown[0]
