@@ -17,6 +17,8 @@ from typing import Any
 
 import nbformat
 
+from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.records import Record
 from tests.browser import kernels
 from tests.free_ports import free_port
 from tests.live_notebook import wait_until
@@ -140,14 +142,13 @@ class Server:
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(values))
 
-    def running_jobs(self) -> list[Path]:
-        """The files that exist while a job of this server's kernels runs."""
-        return list(self._home.glob("**/jobs/*/running"))
+    def running_jobs(self) -> list[Record]:
+        """The jobs that run."""
+        return [record for record in records.all_records() if record.is_running()]
 
     def forget_jobs(self) -> None:
         """Removes what is recorded of jobs."""
-        for folder in self._home.glob("**/jobs"):
-            shutil.rmtree(folder)
+        shutil.rmtree(records.folder())
 
     def layouts(self) -> str:
         """Where the front end's tabs are, as it has stored it."""
