@@ -105,6 +105,8 @@ def sweep(
         check_flag(name, flag)
     if not isinstance(resume, (bool, str)):
         raise ConfigurationError(f"resume={resume!r:.80} is neither True nor the ID of a sweep")
+    if detach:
+        launcher.check_reachable(resolve(options))
     call = check_call(function, args, kwargs)
     searched = search.make(parameters, n, seed, study)
     known = searched.known

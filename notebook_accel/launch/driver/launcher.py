@@ -113,8 +113,9 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
-        notify: Whom to tell that the job has ended, failed, or stalled: `"https://…"`, which gets JSON, `"ntfy:TOPIC"`,
-            `"slack:$NAME"` with the environment variable that has the webhook, a function, or a list of these.
+        notify: Whom to tell that the job has ended, failed, or stalled, or that one of its rules was met:
+            `"https://…"`, which gets JSON, `"ntfy:TOPIC"`, `"slack:$NAME"` with the environment variable that has the
+            webhook, a function, or a list of these.
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
             gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
@@ -160,14 +161,24 @@ def notebook_launcher(
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
-        if detach and any(map(callable, settings.notify)):
-            raise ConfigurationError(
-                "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
-                "its own: give an address, such as 'ntfy:my-topic'"
-            )
+        if detach:
+            check_reachable(settings)
         checked = check_rules(rules)
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     return launch(settings, call, mode, in_process=in_process, rules=checked)
+
+
+def check_reachable(settings: LaunchConfig) -> None:
+    """Refuses functions to notify, for a job that runs in another process.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    if any(map(callable, settings.notify)):
+        raise ConfigurationError(
+            "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of its "
+            "own: give an address, such as 'ntfy:my-topic'"
+        )
 
 
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
