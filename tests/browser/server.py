@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import nbformat
+from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.browser import kernels
 from tests.free_ports import free_port
@@ -35,6 +36,7 @@ _FOLDERS = {
     "TMPDIR": "tmp",
 }
 """Whatever the user has in theirs must not matter, and nothing may stay in it."""
+_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 _SETTINGS = {
     # Else a question about news stands over the notebook.
     "@jupyterlab/apputils-extension/notification": {"checkForUpdates": False, "fetchNews": "false"},
@@ -75,7 +77,7 @@ class Server:
 
     def _start(self, options: Sequence[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
-            *(sys.executable, "-m", "jupyter", self.front_end, "--no-browser", "--allow-root"),
+            *(sys.executable, "-m", _MODULES[self.front_end], "--no-browser", "--allow-root"),
             "--ip=127.0.0.1",
             f"--port={self.url.rpartition(':')[2]}",
             "--ServerApp.port_retries=0",
@@ -124,10 +126,11 @@ class Server:
         place = f"lab/workspaces/{path.parts[0]}/tree" if self.front_end == "lab" else "notebooks"
         return f"{self.url}/{place}/{path}?token={self.token}"
 
-    def ask(self, method: str, path: str) -> Any:
+    def ask(self, method: str, path: str, content: object = None) -> Any:
         """Asks the server's REST interface."""
         headers = {"Authorization": f"token {self.token}"}
-        request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers=headers)
+        body = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self.url}/api/{path}", body, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or "null")
 
@@ -139,6 +142,15 @@ class Server:
             file = folder / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(values))
+
+    def open(self, path: str, kernel: str) -> BlockingKernelClient:
+        """Opens a notebook of this path, as a front end does, and connects to its kernel."""
+        wanted = {"path": path, "name": path, "type": "notebook", "kernel": {"name": kernel}}
+        found = self.ask("POST", "sessions", wanted)["kernel"]["id"]
+        client = BlockingKernelClient(connection_file=str(self._home / "runtime" / f"kernel-{found}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        return client
 
     def running_jobs(self) -> list[Path]:
         """The files that exist while a job of this server's kernels runs."""
