@@ -1,4 +1,4 @@
-"""`notebook-accel jobs`, `job`, `explain`, `wait`, `log`, `resume`, and `compare`: jobs on this machine's disk."""
+"""`notebook-accel jobs`, `job`, `explain`, `wait`, `stop`, `log`, `resume`, `compare`: jobs on this machine's disk."""
 
 from __future__ import annotations
 
@@ -89,6 +89,21 @@ def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> i
     if found.event == waiting.ENDED:
         return 0 if until is None and followed.job.status is Status.DONE else NOT_REACHED
     return {waiting.REACHED: 0, waiting.STALLED: STALLED, waiting.TIMEOUT: TIMED_OUT}[found.event]
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+def stop(job: str) -> None:
+    """Stop a job wherever it runs. A second call kills its ranks.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. Its ranks get a
+    KeyboardInterrupt and 5 seconds to end, for example to save.
+    """
+    found = attach.find(job)
+    if found.cancel():
+        click.echo(f"job {found.id} was asked to stop: its ranks get a KeyboardInterrupt; a second call kills them")
+    else:
+        click.echo(f"job {found.id} has ended already: {found.status.value}")
 
 
 @click.command()
