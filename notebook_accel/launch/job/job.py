@@ -131,7 +131,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
 
     def cancel(self) -> bool:
         """Requests that the ranks stop, as an interrupt does. Returns whether the job was still running."""
-        if self._over.is_set():
+        if self.status.ended:
             return False
         self.runner.cancel()
         return True
