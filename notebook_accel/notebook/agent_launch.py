@@ -46,4 +46,4 @@ def _function(name: str) -> Any:
         return found
     known = [key for key, value in names.items() if isinstance(value, FunctionType) and value.__module__ == "__main__"]
     listed = f"it defines {', '.join(known[-20:])}" if known else "run the cell that defines it first"
-    raise ConfigurationError(f"the notebook has no function {name!r:.80}{did_you_mean(name, known)}: {listed}")
+    raise ConfigurationError(f"the notebook has no function {name!r:.80}: {listed}{did_you_mean(name, known)}")
