@@ -62,7 +62,7 @@ class Notifications:
         self._sender = Sender(targets, environ)
         self._is_stalled = False
         self._rules: dict[int, float] = {}
-        """By the number of a rule: when it was told."""
+        """By the number of a rule: when it was last sent."""
         if targets:
             job.listen(self._on_event)
 
