@@ -20,7 +20,7 @@ from notebook_accel.launch.show import console
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.rank_spans import counted
 
-_LOOK, _REFRESH = 1.0, 0.05
+LOOK, _REFRESH = 1.0, 0.05
 """Seconds between two looks at the devices, and between two drawings of the views."""
 _FREE = 1 << 30
 """Up to so many bytes in use, a device is free: drivers and desktops hold some."""
@@ -33,7 +33,7 @@ def wait(job: Job, journal: Journal, view: Views, requests: StopRequests) -> boo
     while not requests.received:
         now = time.monotonic()
         if now >= due:
-            due = now + _LOOK
+            due = now + LOOK
             what = _before(job)
             if not what:
                 _record(job, journal, "")

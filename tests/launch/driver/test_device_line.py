@@ -27,7 +27,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found = hardware.detect({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30)] * 2)))
     monkeypatch.setattr(hardware, "detect", lambda *_: found)
     monkeypatch.setattr(hardware, "memory_use", lambda: dict(HELD))
-    monkeypatch.setattr(device_line, "_LOOK", 0.05)
+    monkeypatch.setattr(device_line, "LOOK", 0.05)
     HELD.clear()
     return [gpu.uuid for gpu in found.gpus]
 
