@@ -20,6 +20,7 @@ KEYWORD_ONLY = {
     "name": None,
     "notes": None,
     "rules": None,
+    "wait": "no",
     "notify": None,
     "gpus": None,
     "device": None,

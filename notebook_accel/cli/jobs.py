@@ -67,7 +67,7 @@ def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> i
     """Wait until a job ends, stalls, or reaches a value, and print its state.
 
     JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. A value is the mean over the ranks
-    at the last step that they all have reported.
+    at the last step that they all have reported, or at a later one.
 
     The exit code is 0 if the job is done or has reached the value, 1 if it has ended in another way, 3 if it is
     stalled, and 124 if the time is up.
@@ -83,7 +83,7 @@ def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> i
         time.sleep(seconds)
         followed.refresh()
 
-    found = waiting.wait(followed.job, condition, seconds, pause)
+    found = waiting.Wait(followed.job, condition).until(seconds, pause)
     facts = wait_facts(followed.job, found)
     click.echo(json.dumps(facts, indent=2) if as_json else f"{found.text}\n{facts['job']['text']}")
     if found.event == waiting.ENDED:
@@ -148,8 +148,6 @@ def compare_jobs(first: str, second: str, as_json: bool) -> None:
     from notebook_accel.insight.comparison import compare
 
     one, other = attach.find(first), attach.find(second)
-    if one.id == other.id:
-        raise click.UsageError(f"both names refer to job {one.id}: give two different jobs")
     found = compare(one, other)
     if as_json:
         lines = [line._asdict() for line in found.lines]

@@ -204,7 +204,10 @@ def emit(event: Event) -> None:
 
 
 def emit_now(event: Event) -> None:
-    """Passes an event to the sink, and returns once it has been sent, so that it arrives even if this process dies."""
+    """Passes an event to the sink, and returns once it has been sent, so that it arrives even if this process dies.
+
+    So do all metrics and bars of this rank from before.
+    """
     emit(event)
     wait_until_sent = rank_local.space().get(_WAIT)
     if wait_until_sent is not None:

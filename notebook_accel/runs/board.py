@@ -116,8 +116,14 @@ class Board:
         """The rows of trials that have ended."""
         self._id = f"notebook-accel-sweep-{os.urandom(6).hex()}"
         self._console = console.current
+        self._cell = console.current.cell
         self._drawn: dict[str, str] | None = None
         self._due = 0.0
+
+    @property
+    def is_in_this_cell(self) -> bool:
+        """Whether the cell that runs has the board."""
+        return self._console.updates_displays and self._cell is not None and self._cell == console.current.cell
 
     def refresh(self) -> None:
         """Draws the trials, if that is due."""

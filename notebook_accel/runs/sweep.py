@@ -134,10 +134,9 @@ def sweep(
     error = error or recorded.add(owner=str(Owner.this()))
     if error is not None:
         console.current.notice(f"the sweep is not recorded, so resume won't find it: {error}")
-    schedule = Schedule(
-        order, searched, facts.trials, recorded, Board(facts), metric=metric, halving=stopper, past=past
-    )
-    runs = Runs(recorded.id, facts, schedule)
+    board = Board(facts)
+    schedule = Schedule(order, searched, facts.trials, recorded, board, metric=metric, halving=stopper, past=past)
+    runs = Runs(recorded.id, facts, schedule, board)
     if detach or block is False:
         own_process.start_thread(schedule.run, f"sweep {name}")
     else:

@@ -76,6 +76,7 @@ def notebook_launcher(
     name: str | None = None,
     notes: str | None = None,
     rules: Sequence[NewRule] | None = None,
+    wait: str = unset("no"),
     block: bool | None = None,
     detach: bool = False,
     in_process: bool = False,
@@ -134,6 +135,8 @@ def notebook_launcher(
         notes: A note for yourself, such as what is different in this run; shown with the job.
         rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
             `[when("loss", is_nan=True, do="pause")]`.
+        wait: With `free`, the ranks start once their GPUs are free: after your other jobs on them, in the order in
+            which they were launched, and once other processes have left their memory.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.

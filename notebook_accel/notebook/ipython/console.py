@@ -46,6 +46,10 @@ class IPythonTerminal(Terminal):
         # In a terminal, a display is only printed.
         self.updates_displays = type(shell.display_pub) is not DisplayPublisher
 
+    @property
+    def cell(self) -> int | None:  # type: ignore[override]
+        return self._shell.execution_count
+
     def display_name(self, filename: str) -> str:
         """The name of a cell as the user sees it, such as `In[3]`."""
         number = self._numbers.get(filename)
