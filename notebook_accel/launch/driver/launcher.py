@@ -29,10 +29,6 @@ from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.rules import NewRule
-from notebook_accel.launch.job.rules import check as check_rules
-from notebook_accel.launch.job.rules import pack as pack_rules
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
@@ -41,6 +37,8 @@ from notebook_accel.launch.wire.payload import Payload
 
 if TYPE_CHECKING:
     from notebook_accel.launch.driver.launch import Launch
+    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.rules import NewRule
     from notebook_accel.launch.plan.plan import Plan
 
 
@@ -160,6 +158,8 @@ def notebook_launcher(
     """
     given = locals()
     with _naming_an_interrupt():
+        from notebook_accel.launch.job.rules import check
+
         settings = resolve(given)  # picks what is a setting by its name
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
@@ -169,7 +169,7 @@ def notebook_launcher(
                 "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
                 "its own: give an address, such as 'ntfy:my-topic'"
             )
-        checked = check_rules(rules)
+        checked = check(rules)
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     return launch(settings, call, mode, in_process=in_process, rules=checked)
 
@@ -216,10 +216,11 @@ def launch(
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
+            from notebook_accel.launch.job.rules import pack
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
-            saved = replace(saved, rules=pack_rules(prepared.rules))
+            saved = replace(saved, rules=pack(prepared.rules))
     return prepared.start(packed, name_of(function), mode, saved)
 
 
