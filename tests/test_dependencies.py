@@ -88,6 +88,21 @@ def test_what_is_imported_is_declared_and_nothing_else() -> None:
     assert declared("remote") - imported() == REGISTERED_WITH_FSSPEC
 
 
+def test_a_notebook_imports_the_launcher_without_what_only_launches_need() -> None:
+    code = (
+        "import sys, threading\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "InteractiveShell.instance()\n"
+        "threading.Thread.start = lambda self: None\n"  # which imports the rest beside the notebook
+        "from notebook_accel import notebook_launcher\n"
+        "print(*(name for name in sys.modules if name.startswith('notebook_accel')))"
+    )
+    held = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "notebook_accel.notebook.magics.accelerate" in held, "it was attached to the shell"
+    first_needed = {"insight", "launch.driver.launch", "launch.job.job", "launch.plan.plan", "launch.show.output"}
+    assert not {f"notebook_accel.{name}" for name in first_needed} & set(held)
+
+
 def test_a_launcher_is_imported_without_what_takes_long() -> None:
     code = "from notebook_accel import notebook_launcher, Job, attach, report; import sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

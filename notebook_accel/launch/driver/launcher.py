@@ -1,4 +1,8 @@
-"""`notebook_launcher`: runs a function from a cell on every rank."""
+"""`notebook_launcher`: runs a function from a cell on every rank.
+
+A notebook imports it in a cell of its own. Modules that only a launch needs are therefore imported by the first one, or
+before it in the background (`notebook/__init__.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel import hardware
 from notebook_accel.advice import explained
@@ -22,22 +26,20 @@ from notebook_accel.config.call_arguments import (
 )
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, LaunchError
-from notebook_accel.launch.driver import assigned_globals, attach, changed_modules
-from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.rules import NewRule
-from notebook_accel.launch.job.rules import check as check_rules
-from notebook_accel.launch.job.rules import pack as pack_rules
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
-from notebook_accel.launch.plan import conflicts, plan, run_facts
-from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.driver.launch import Launch
+    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.rules import NewRule
+    from notebook_accel.launch.plan.plan import Plan
 
 
 @explained(launch_advice)
@@ -160,13 +162,15 @@ def notebook_launcher(
     """
     given = locals()
     with _naming_an_interrupt():
+        from notebook_accel.launch.job.rules import check
+
         settings = resolve(given)  # picks what is a setting by its name
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
         if detach:
             check_reachable(settings)
-        checked = check_rules(rules)
+        checked = check(rules)
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     return launch(settings, call, mode, in_process=in_process, rules=checked)
 
@@ -226,10 +230,11 @@ def launch(
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
+            from notebook_accel.launch.job.rules import pack
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
-            saved = replace(saved, rules=pack_rules(prepared.rules))
+            saved = replace(saved, rules=pack(prepared.rules))
     return prepared.start(packed, name_of(function), mode, saved)
 
 
@@ -264,6 +269,9 @@ class Prepared:
         Raises:
             PayloadError: As `payload.pack`.
         """
+        from notebook_accel.launch.driver import assigned_globals, changed_modules
+        from notebook_accel.launch.plan import run_facts
+
         found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated and self.planned.world_size == 1:
             found = found.noting(assigned_globals.notice(function))
@@ -289,6 +297,9 @@ class Prepared:
         folder = "" if saved is None else saved.checkpoint_dir
         try:
             with _naming_an_interrupt():
+                from notebook_accel.launch.driver.launch import Launch
+                from notebook_accel.launch.plan import conflicts
+
                 conflicts.refuse_shared_folder(self.planned, folder)
                 planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
         except BaseException:
@@ -316,6 +327,8 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
     Raises:
         NotebookAccelError: As `notebook_launcher`, for what cannot work.
     """
+    from notebook_accel.launch.plan import plan
+
     open_view = console.current.choose_view()
     environ = {**os.environ, **config.env}
     found = hardware.detect(environ)
@@ -329,6 +342,8 @@ def _in_background(launch: Launch) -> Job:
     except LaunchError:
         launch.close()
         raise
+    from notebook_accel.launch.driver import attach
+
     attach.remember(launch.job)
     return launch.job
 

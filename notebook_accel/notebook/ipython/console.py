@@ -18,7 +18,6 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.display import publish_display_data
 
 from notebook_accel.events import InputRequested
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.console import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
@@ -26,6 +25,8 @@ from notebook_accel.notebook.ipython.cell_numbers import numbers
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from notebook_accel.launch.job.job import Job
 
 
 RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"

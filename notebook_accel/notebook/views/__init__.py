@@ -18,12 +18,14 @@ import importlib
 import os
 from collections.abc import Callable
 from importlib import util
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel.errors import ConfigurationError, closest
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.console import View
 from notebook_accel.notebook.views import widget_support
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
