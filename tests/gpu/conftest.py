@@ -67,7 +67,7 @@ def notebook(shared: Shared, devices: Devices) -> Iterator[Notebook]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints what `docs/gpu.md` has room for."""
+    """Prints what `docs/hardware.md` has room for."""
     rows = [
         (report.nodeid.partition("::")[2].removeprefix("test_").replace("_", " "), kind, report)
         for kind in ("passed", "failed", "skipped")
@@ -83,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     found = hardware.detect()
     platform_of_torch = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    terminalreporter.section("table for docs/gpu.md")
+    terminalreporter.section("table for docs/hardware.md")
     terminalreporter.write_line(
         f"{', '.join(gpu.name for gpu in found.gpus)}; torch {torch.__version__}, {platform_of_torch}, NCCL {nccl}, "
         f"Python {platform.python_version()}, Linux {platform.release()}\n"
