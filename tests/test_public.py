@@ -83,7 +83,7 @@ def test_public_names_are_documented() -> None:
 
 
 def test_the_version_is_a_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", notebook_accel.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", notebook_accel.__version__)
 
 
 def positional(function: object) -> list[tuple[str, object]]:
