@@ -12,6 +12,8 @@ from functools import cache
 from importlib.metadata import distribution, packages_distributions, requires
 from pathlib import Path
 
+import yaml
+
 import notebook_accel
 
 PACKAGE = Path(notebook_accel.__file__).parent
@@ -123,3 +125,10 @@ def test_the_bill_of_materials_lists_the_javascript_that_is_bundled() -> None:
     bundled |= {each["name"]: each["versionInfo"] for each in added}
     listed = json.loads((ROOT / "extension/bundled.cdx.json").read_text())["components"]
     assert {each["name"]: each["version"] for each in listed} == bundled
+
+
+def test_the_recipe_for_conda_forge_is_of_this_version_and_these_dependencies() -> None:
+    recipe = yaml.safe_load((ROOT / "conda-forge/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == notebook_accel.__version__
+    names = {line.split()[0].replace("pytorch", "torch") for line in recipe["requirements"]["run"]}
+    assert names == declared() | {"python"}
