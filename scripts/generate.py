@@ -227,11 +227,6 @@ def documents() -> dict[Path, str]:
     record = recorded_imports()
     sample = record["sample"]
     parts = {
-        "share": (
-            f"Of {share(sample)} public files that import Accelerate, {percent(share(sample, WORKS), share(sample))} "
-            f"import only names that are available. In {percent(share(sample, ANSWERED), share(sample))}, each name "
-            "is either available, or can be imported and says what to use instead when it is used."
-        ),
         "shares": "\n".join(
             [
                 "| files | number | every name is available | every name is available, or answered when it is used |",
@@ -261,7 +256,7 @@ def documents() -> dict[Path, str]:
     }
     found = {}
     docs = (ROOT / "docs" / f"{name}.md" for name in ("migration", "configuration", "performance", "compatibility"))
-    for path in (ROOT / "README.md", *docs):
+    for path in docs:
         text = path.read_text(encoding="utf-8")
         for name, part in parts.items():
             begin, end = f"<!-- generated: {name} -->", "<!-- end of what is generated -->"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distribution, packages_distributions, requires
 from pathlib import Path
+
+import yaml
 
 import notebook_accel
 
@@ -127,3 +130,20 @@ def test_an_extra_that_a_text_or_a_script_names_exists() -> None:
     extras = set(distribution("notebook-accel").metadata.get_all("Provides-Extra"))
     assert {(path, extra) for path, extra in named if extra not in extras} == set()
     assert {extra for _, extra in named} == extras
+
+
+def test_the_bill_of_materials_lists_the_javascript_that_is_bundled() -> None:
+    """esbuild bundles the two that both front ends import; webpack adds its loaders, and writes their licenses."""
+    locked = json.loads((ROOT / "extension/package-lock.json").read_text())["packages"]
+    bundled = {name: locked[f"node_modules/{name}"]["version"] for name in ("lit-html", "uplot")}
+    added = json.loads((ROOT / "extension/lab/built/static/third-party-licenses.json").read_text())["packages"]
+    bundled |= {each["name"]: each["versionInfo"] for each in added}
+    listed = json.loads((ROOT / "extension/bundled.cdx.json").read_text())["components"]
+    assert {each["name"]: each["version"] for each in listed} == bundled
+
+
+def test_the_recipe_for_conda_forge_is_of_this_version_and_these_dependencies() -> None:
+    recipe = yaml.safe_load((ROOT / "conda-forge/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == notebook_accel.__version__
+    names = {line.split()[0].replace("pytorch", "torch") for line in recipe["requirements"]["run"]}
+    assert names == declared() | {"python"}

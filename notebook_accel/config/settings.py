@@ -35,7 +35,7 @@ class Setting:
     field: str = ""
     """Its field of `LaunchConfig`, which the rows there need not repeat."""
     default: Any = None
-    """Likewise, the default of that field."""
+    """The default of that field."""
     argument: str = ""
     """Its name among the parameters of `notebook_launcher`."""
     none_is_given: bool = False
@@ -154,9 +154,9 @@ class LaunchConfig:
         key="dynamo_backend", config=True, launch="Resources",
     )] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`. Likewise."""
+    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`."""
     parallelism: Mapping[str, Any] = field(default_factory=dict)
-    """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`. Likewise."""
+    """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`."""
     env: Annotated[Mapping[str, str], Setting(
         kinds.environment, "An environment variable for the ranks. Repeat it for several variables.",
         argument="env",

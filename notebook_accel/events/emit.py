@@ -138,7 +138,7 @@ class StepControl(Protocol):
 
 
 def last_step_times() -> list[Event]:
-    """What the steps of the call that ends here have taken, if it had any; the next call begins anew."""
+    """What the steps of the call that ends here have taken, if it had any; the next call starts from zero."""
     clock = step_clock()
     if clock is None:
         return []

@@ -162,7 +162,7 @@ class PanelSession:
     """Makes the updates of one panel."""
 
     def __init__(self, job: Job, stop: Callable[[int], object]) -> None:
-        """Begins anew.
+        """Starts over.
 
         Args:
             job: The job, which is kept up to date elsewhere.
