@@ -15,7 +15,7 @@ from notebook_accel import accelerate_names, exports
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__version__ = "0.1.0"
+__version__ = "0.1.0a1"
 _MODULES = exports.exported()
 __all__ = sorted(_MODULES)
 

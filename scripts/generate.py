@@ -1,4 +1,7 @@
-"""Write what is made of Python: stubs and documents from the tables of names, the panel's types from its TypedDicts."""
+"""Write what is made of Python: stubs and documents from the tables of names, the panel's types from its TypedDicts.
+
+Also write what agents read, from the pages of the documentation.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import ast
 import json
 import re
 import sys
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -221,11 +227,6 @@ def documents() -> dict[Path, str]:
     record = recorded_imports()
     sample = record["sample"]
     parts = {
-        "share": (
-            f"Of {share(sample)} public files that import Accelerate, {percent(share(sample, WORKS), share(sample))} "
-            f"import only names that are available. In {percent(share(sample, ANSWERED), share(sample))}, each name "
-            "is either available, or can be imported and says what to use instead when it is used."
-        ),
         "shares": "\n".join(
             [
                 "| files | number | every name is available | every name is available, or answered when it is used |",
@@ -255,7 +256,7 @@ def documents() -> dict[Path, str]:
     }
     found = {}
     docs = (ROOT / "docs" / f"{name}.md" for name in ("migration", "configuration", "performance", "compatibility"))
-    for path in (ROOT / "README.md", *docs):
+    for path in docs:
         text = path.read_text(encoding="utf-8")
         for name, part in parts.items():
             begin, end = f"<!-- generated: {name} -->", "<!-- end of what is generated -->"
@@ -329,6 +330,56 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
+SKILL = ROOT / "notebook_accel/.agents/skills/notebook-accel/SKILL.md"
+"""Where agents look for what a package tells them: https://tiangolo.com/ideas/library-agent-skills."""
+SKILL_SECTIONS = ("Start a training", "In a shell", "When a job fails or stalls", "In Python", "With MCP, from Jupyter")
+_ABOUT = (
+    "Trains PyTorch models on several GPUs or processes from a notebook or a script, in jobs that outlive the call. "
+    "Use it to start a training, to wait for one, and to find out why one has failed, is stalled, or is slow."
+)
+_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)[^)]*\)")
+
+
+def for_agents() -> dict[Path, str]:
+    """Return the path and the text of what agents read."""
+    return {SKILL: _skill(), ROOT / "docs/llms.txt": _list_of_pages()}
+
+
+def _skill() -> str:
+    """Return those sections of the page on agents that one needs to start a training and to mend it."""
+    page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
+    sections = {part.partition("\n")[0]: part for part in parts}
+    texts = [_LINK.sub(r"\1", _COMMENT.sub("", f"## {sections[name]}")).strip() for name in SKILL_SECTIONS]
+    about = "\n".join(textwrap.wrap(_ABOUT, 100, initial_indent="  ", subsequent_indent="  "))
+    more = (
+        "## More\n\nFor the arguments of a launch, run `help(notebook_accel.notebook_launcher)`; for the options of a "
+        "command, `notebook-accel COMMAND --help`."
+    )
+    head = f"---\nname: notebook-accel\ndescription: >-\n{about}\n---\n\n# notebook-accel"
+    return "\n\n".join([head, *texts, more]) + "\n"
+
+
+def _list_of_pages() -> str:
+    """Return the pages of the documentation, each with its first sentence: https://llmstxt.org."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    parts = [f"# {settings['site_name']}\n\n> {settings['site_description']}"]
+    for group in settings["nav"]:
+        [(name, pages)] = group.items()
+        if isinstance(pages, list):
+            parts.append("\n".join([f"## {name}\n", *map(_page, pages)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _page(path: str) -> str:
+    text = _LINK.sub(r"\1", _COMMENT.sub("", (ROOT / "docs" / path).read_text(encoding="utf-8")))
+    title, *rest = text.partition("\n## ")[0].removeprefix("# ").strip().split("\n\n")
+    first = next((part for part in rest if re.match(r"[A-Z]|`\w", part)), "")
+    sentence = re.split(r"(?<=[.:])\s", first)[0].rstrip(":")
+    return f"- [{title}]({path})" + (f": {' '.join(sentence.split())}" if sentence else "")
+
+
 def main() -> None:
     """Write all stubs, and remove those that nothing stands for any more."""
     written = stubs()
@@ -337,7 +388,7 @@ def main() -> None:
     for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    for path, text in documents().items():
+    for path, text in {**documents(), **for_agents()}.items():
         path.write_text(text, encoding="utf-8")
     for source, target in MODELS.items():
         (ROOT / target).write_text(model(source), encoding="utf-8")

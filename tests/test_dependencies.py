@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import distribution, packages_distributions, requires
 from pathlib import Path
+
+import yaml
 
 import notebook_accel
 
@@ -88,6 +91,21 @@ def test_what_is_imported_is_declared_and_nothing_else() -> None:
     assert declared("remote") - imported() == REGISTERED_WITH_FSSPEC
 
 
+def test_a_notebook_imports_the_launcher_without_what_only_launches_need() -> None:
+    code = (
+        "import sys, threading\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "InteractiveShell.instance()\n"
+        "threading.Thread.start = lambda self: None\n"  # which imports the rest beside the notebook
+        "from notebook_accel import notebook_launcher\n"
+        "print(*(name for name in sys.modules if name.startswith('notebook_accel')))"
+    )
+    held = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "notebook_accel.notebook.magics.accelerate" in held, "it was attached to the shell"
+    first_needed = {"insight", "launch.driver.launch", "launch.job.job", "launch.plan.plan", "launch.show.output"}
+    assert not {f"notebook_accel.{name}" for name in first_needed} & set(held)
+
+
 def test_a_launcher_is_imported_without_what_takes_long() -> None:
     code = "from notebook_accel import notebook_launcher, Job, attach, report; import sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
@@ -112,3 +130,20 @@ def test_an_extra_that_a_text_or_a_script_names_exists() -> None:
     extras = set(distribution("notebook-accel").metadata.get_all("Provides-Extra"))
     assert {(path, extra) for path, extra in named if extra not in extras} == set()
     assert {extra for _, extra in named} == extras
+
+
+def test_the_bill_of_materials_lists_the_javascript_that_is_bundled() -> None:
+    """esbuild bundles the two that both front ends import; webpack adds its loaders, and writes their licenses."""
+    locked = json.loads((ROOT / "extension/package-lock.json").read_text())["packages"]
+    bundled = {name: locked[f"node_modules/{name}"]["version"] for name in ("lit-html", "uplot")}
+    added = json.loads((ROOT / "extension/lab/built/static/third-party-licenses.json").read_text())["packages"]
+    bundled |= {each["name"]: each["versionInfo"] for each in added}
+    listed = json.loads((ROOT / "extension/bundled.cdx.json").read_text())["components"]
+    assert {each["name"]: each["version"] for each in listed} == bundled
+
+
+def test_the_recipe_for_conda_forge_is_of_this_version_and_these_dependencies() -> None:
+    recipe = yaml.safe_load((ROOT / "conda-forge/recipe.yaml").read_text())
+    assert recipe["context"]["version"] == notebook_accel.__version__
+    names = {line.split()[0].replace("pytorch", "torch") for line in recipe["requirements"]["run"]}
+    assert names == declared() | {"python"}

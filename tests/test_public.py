@@ -20,6 +20,7 @@ KEYWORD_ONLY = {
     "name": None,
     "notes": None,
     "rules": None,
+    "wait": "no",
     "notify": None,
     "gpus": None,
     "device": None,
@@ -83,7 +84,7 @@ def test_public_names_are_documented() -> None:
 
 
 def test_the_version_is_a_version() -> None:
-    assert re.fullmatch(r"\d+\.\d+\.\d+", notebook_accel.__version__)
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", notebook_accel.__version__)
 
 
 def positional(function: object) -> list[tuple[str, object]]:
@@ -105,7 +106,7 @@ def test_what_the_peer_does_not_have_is_keyword_only() -> None:
 def test_a_launch_tells_of_a_stall_after_the_time_that_is_documented() -> None:
     default = inspect.signature(notebook_accel.notebook_launcher).parameters["stall_after"].default
     assert LaunchConfig().stall_after == default == 60.0
-    documented = (Path(__file__).parents[1] / "docs" / "stalls.md").read_text(encoding="utf-8")
+    documented = (Path(__file__).parents[1] / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     assert f"has made no progress for {default:g} seconds" in documented
 
 

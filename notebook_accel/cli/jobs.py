@@ -1,4 +1,4 @@
-"""`notebook-accel jobs`, `job`, `explain`, `wait`, `log`, `resume`, and `compare`: jobs on this machine's disk."""
+"""`notebook-accel jobs`, `job`, `explain`, `wait`, `stop`, `log`, `resume`, `compare`: jobs on this machine's disk."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> i
     """Wait until a job ends, stalls, or reaches a value, and print its state.
 
     JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. A value is the mean over the ranks
-    at the last step that they all have reported.
+    at the last step that they all have reported, or at a later one.
 
     The exit code is 0 if the job is done or has reached the value, 1 if it has ended in another way, 3 if it is
     stalled, and 124 if the time is up.
@@ -83,12 +83,27 @@ def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> i
         time.sleep(seconds)
         followed.refresh()
 
-    found = waiting.wait(followed.job, condition, seconds, pause)
+    found = waiting.Wait(followed.job, condition).until(seconds, pause)
     facts = wait_facts(followed.job, found)
     click.echo(json.dumps(facts, indent=2) if as_json else f"{found.text}\n{facts['job']['text']}")
     if found.event == waiting.ENDED:
         return 0 if until is None and followed.job.status is Status.DONE else NOT_REACHED
     return {waiting.REACHED: 0, waiting.STALLED: STALLED, waiting.TIMEOUT: TIMED_OUT}[found.event]
+
+
+@click.command()
+@click.argument("job", metavar="JOB")
+def stop(job: str) -> None:
+    """Stop a job wherever it runs. A second call kills its ranks.
+
+    JOB is an ID from `notebook-accel jobs`, or enough of its beginning to be unique. Its ranks get a
+    KeyboardInterrupt and 5 seconds to end, for example to save.
+    """
+    found = attach.find(job)
+    if found.cancel():
+        click.echo(f"job {found.id} was asked to stop: its ranks get a KeyboardInterrupt; a second call kills them")
+    else:
+        click.echo(f"job {found.id} has ended already: {found.status.value}")
 
 
 @click.command()
@@ -133,8 +148,6 @@ def compare_jobs(first: str, second: str, as_json: bool) -> None:
     from notebook_accel.insight.comparison import compare
 
     one, other = attach.find(first), attach.find(second)
-    if one.id == other.id:
-        raise click.UsageError(f"both names refer to job {one.id}: give two different jobs")
     found = compare(one, other)
     if as_json:
         lines = [line._asdict() for line in found.lines]

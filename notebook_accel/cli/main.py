@@ -25,6 +25,7 @@ COMMANDS = {
     "job": ("jobs.show_job", "Print the state of a job: progress, time left, metrics, and what is wrong."),
     "explain": ("jobs.explain", "Say why a job has failed, is stalled, or is slow."),
     "wait": ("jobs.wait", "Wait until a job ends, stalls, or reaches a value of a metric."),
+    "stop": ("jobs.stop", "Stop a job wherever it runs."),
     "log": ("jobs.log", "Print what the ranks of a job have written."),
     "resume": ("jobs.resume", "Continue a job from its checkpoints."),
     "compare": ("jobs.compare_jobs", "Compare two jobs: throughput, parts of a step, memory, and reported values."),

@@ -35,7 +35,7 @@ class Setting:
     field: str = ""
     """Its field of `LaunchConfig`, which the rows there need not repeat."""
     default: Any = None
-    """Likewise, the default of that field."""
+    """The default of that field."""
     argument: str = ""
     """Its name among the parameters of `notebook_launcher`."""
     none_is_given: bool = False
@@ -154,9 +154,9 @@ class LaunchConfig:
         key="dynamo_backend", config=True, launch="Resources",
     )] = "no"
     dynamo: Mapping[str, Any] = field(default_factory=dict)
-    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`. Likewise."""
+    """The settings for compiling them, by the keys of Accelerate's file, such as `dynamo_mode`."""
     parallelism: Mapping[str, Any] = field(default_factory=dict)
-    """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`. Likewise."""
+    """The dimensions of an Accelerator's `ParallelismConfig`, such as `parallelism_config_tp_size`."""
     env: Annotated[Mapping[str, str], Setting(
         kinds.environment, "An environment variable for the ranks. Repeat it for several variables.",
         argument="env",
@@ -304,6 +304,8 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_NOTIFY",
     )] = ()
     """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
+    wait: Annotated[str, Setting(kinds.choice("no", "free"), argument="wait")] = "no"
+    """`free`: the ranks start once their GPUs are free."""
     # fmt: on
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""

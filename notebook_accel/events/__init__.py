@@ -49,6 +49,7 @@ from notebook_accel.events.items import ItemsDone, ItemsGiven, ItemsRequested
 from notebook_accel.events.jobs import (
     AttemptStarted,
     CheckpointSaved,
+    DevicesAwaited,
     JobEnded,
     JobStarted,
     Location,
@@ -128,6 +129,7 @@ __all__ = [
     "ControlsChanged",
     "DebugReplied",
     "DebugRequested",
+    "DevicesAwaited",
     "Disconnect",
     "Event",
     "Exited",

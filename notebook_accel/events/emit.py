@@ -138,7 +138,7 @@ class StepControl(Protocol):
 
 
 def last_step_times() -> list[Event]:
-    """What the steps of the call that ends here have taken, if it had any; the next call begins anew."""
+    """What the steps of the call that ends here have taken, if it had any; the next call starts from zero."""
     clock = step_clock()
     if clock is None:
         return []
@@ -204,7 +204,10 @@ def emit(event: Event) -> None:
 
 
 def emit_now(event: Event) -> None:
-    """Passes an event to the sink, and returns once it has been sent, so that it arrives even if this process dies."""
+    """Passes an event to the sink, and returns once it has been sent, so that it arrives even if this process dies.
+
+    So do all metrics and bars of this rank from before.
+    """
     emit(event)
     wait_until_sent = rank_local.space().get(_WAIT)
     if wait_until_sent is not None:

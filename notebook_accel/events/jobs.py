@@ -64,6 +64,15 @@ class AttemptStarted(Event):
 
 
 @dataclass(frozen=True)
+class DevicesAwaited(Event):
+    """The job waits until its devices are free; the next attempt ends that."""
+
+    kind = "devices awaited"
+    what: str
+    """What it waits for, in words such as `for train() of this notebook`; empty once it need not wait any longer."""
+
+
+@dataclass(frozen=True)
 class TrainingStarted(Event):
     """The loop over `Accelerator.epochs` starts. A rank emits it, and the driver records it for the job."""
 

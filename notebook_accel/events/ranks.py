@@ -141,7 +141,7 @@ class MemoryPeaks(Event):
     resident: Mapping[str, int]
     """Resident memory in bytes, by the part of a training step, otherwise by the rank's phase."""
     device: Mapping[str, int]
-    """Bytes of its tensors on its CUDA device, likewise; empty without one."""
+    """Bytes of its tensors on its CUDA device, as above; empty without one."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Lists Intel GPUs through the files of Linux's kernel driver. Ranks don't run on them: see `docs/gpu.md`.
+"""Lists Intel GPUs through the files of Linux's kernel driver. Ranks don't run on them: see `docs/hardware.md`.
 
 Source: `xe_tile_sysfs.c` of Linux's `xe` driver; its older one, `i915`, doesn't report the size of the memory.
 """

@@ -24,7 +24,7 @@ _SLOWER = 0.15
 _MOST_ON_LINE = 0.5
 """From this share of a part's samples on, a line is the reason."""
 _UNPICKLING = 0.3
-"""Likewise, for unpickling the batches of a loader's workers."""
+"""The same for unpickling the batches of a loader's workers."""
 _SWAPPED_PAGES = 10
 """A step that reads more pages back from swap waits for the disk."""
 _LONGEST_SOURCE = 60

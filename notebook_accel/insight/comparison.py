@@ -82,8 +82,8 @@ def compare(first: Job, second: Job) -> Comparison:
                 f"compare() takes two jobs, not {type(job).__name__}: notebook_launcher(..., block=False) returns one, "
                 "and attach() finds one that has ended"
             )
-    if first is second:
-        raise ConfigurationError(f"compare() was given {first.title} twice: pass two different jobs")
+    if first.id == second.id:
+        raise ConfigurationError(f"both are {first.title} {first.id}: give two different jobs to compare")
     return Comparison(first, second)
 
 

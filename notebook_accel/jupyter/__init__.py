@@ -5,9 +5,11 @@
     reader/           ─ what runs there: reads jobs from disk, and devices
     model.py          ─ what the browser gets
     mcp.py            ─ the same jobs as tools for agents, if jupyter-server-mcp is installed
+    open_notebooks.py ─ has the kernel of an open notebook start a job for an agent
 
 Jupyter reads `etc/jupyter/jupyter_server_config.d/notebook-accel.json`, which names this module. The package does not
-depend on jupyter_server: only `handlers.py` imports it, and only a Jupyter server imports that.
+depend on jupyter_server: only `handlers.py`, `mcp.py`, and `open_notebooks.py` import it, and only a Jupyter server
+imports those.
 """
 
 from __future__ import annotations

@@ -18,12 +18,15 @@ from jupyter_server.serverapp import ServerApp
 from traitlets import Bool
 from traitlets.config import Configurable
 
+from notebook_accel.jupyter import open_notebooks
 from notebook_accel.jupyter.reader_process import reader
 from notebook_accel.launch.job.text import shortened
 from notebook_accel.launch.wire.plain_text import visible
 
 MOST_SECONDS = 50.0
 """How long a call may wait: clients give up after a minute."""
+_START_SECONDS = 40.0
+"""How long a kernel may take to start a job, which also waits for a cell that runs."""
 _INTERVAL = 0.5
 _LONGEST_NAME, _LONGEST_REASON = 60, 200
 
@@ -31,7 +34,9 @@ _LONGEST_NAME, _LONGEST_REASON = 60, 200
 class NotebookAccelTools(Configurable):
     """What agents may do with jobs."""
 
-    allow_writes = Bool(False, help="Whether agents may stop jobs and have them save checkpoints.").tag(config=True)
+    allow_writes = Bool(False, help="Whether agents may start and stop jobs, and have them save checkpoints.").tag(
+        config=True
+    )
 
 
 def tools() -> list[str]:
@@ -39,7 +44,7 @@ def tools() -> list[str]:
     server = ServerApp.instance() if ServerApp.initialized() else None
     can_write = NotebookAccelTools(parent=server).allow_writes
     found = (list_jobs, job, explain_job, job_log, job_metrics, compare_jobs, wait_for_job)
-    writing = (stop_job, checkpoint_job) if can_write else ()
+    writing = (start_job, stop_job, checkpoint_job) if can_write else ()
     return [f"{__name__}:{tool.__name__}" for tool in (*found, *writing)]
 
 
@@ -124,6 +129,42 @@ async def wait_for_job(job_id: str, until: str = "", seconds: float = 45.0) -> s
             text: str = found["text"]
             return text
         await asyncio.sleep(min(_INTERVAL, left))
+
+
+async def start_job(
+    notebook: str,
+    function: str,
+    reason: str,
+    arguments: list[Any] | None = None,
+    num_processes: int | None = None,
+    checkpoint: str = "",
+) -> str:
+    """Starts a training job that runs a function of an open notebook, without waiting for its end: see wait_for_job.
+
+    The notebook must have run the cell that defines the function. The job continues if the kernel ends.
+
+    Args:
+        notebook: The path of the notebook, or its name.
+        function: The name of the function.
+        reason: Why, in a few words. The job's notes have it.
+        arguments: The positional arguments of the function.
+        num_processes: The number of ranks; by default, one for each GPU, or up to four on the CPU.
+        checkpoint: A folder for checkpoints. A job with the folder of an earlier one continues its training.
+    """
+    notes = f"{time.strftime('%H:%M')}: {_client()} started it: {_in_a_line(reason, _LONGEST_REASON)}"
+    options = {"notes": notes, "num_processes": num_processes, "checkpoint": checkpoint or None}
+    wanted = {"function": function, "arguments": arguments or [], "options": options}
+    request = json.dumps({**wanted, "before": time.time() + _START_SECONDS})
+    start = "__import__('notebook_accel.notebook.agent_launch', fromlist=['start']).start"
+    server = ServerApp.instance()
+    try:
+        answer = await open_notebooks.evaluate(server, notebook, f"{start}({request!r})", _START_SECONDS)
+    except ValueError as error:
+        raise ValueError(visible(str(error))) from None
+    found = json.loads(answer)
+    if "error" in found:
+        raise ValueError(visible(found["error"]))
+    return await job(found["id"])
 
 
 async def stop_job(job_id: str, reason: str) -> str:

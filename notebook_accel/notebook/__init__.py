@@ -5,8 +5,9 @@
     ipython/ ─ the console in IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
     marimo_console.py ─ the console in marimo, in place of ipython/
+    agent_launch.py   ─ launches a function for an agent that has asked the Jupyter server to
 
-Imports run downwards: magics, cells, ipython and marimo_console, views.
+Imports run downwards: magics, cells, ipython, marimo_console, and agent_launch, views.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from notebook_accel import hardware
 from notebook_accel.config import file
 from notebook_accel.errors import ConfigurationError, LaunchError
 from notebook_accel.launch.engines import preloader
-from notebook_accel.launch.journal import pruning, records
-from notebook_accel.launch.plan import run_facts
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.notebook import views
@@ -34,6 +33,9 @@ from notebook_accel.notebook.views import widget_support
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+_NEEDED_BY_LAUNCHES = ("driver.launch", "driver.attach", "driver.changed_modules", "show.usage_watch")
+"""Modules that a launch imports, and that the cell that imports this package does not wait for."""
 
 
 def attach(shell: InteractiveShell) -> None:
@@ -53,12 +55,16 @@ def attach(shell: InteractiveShell) -> None:
 
 
 def _warm_up() -> None:
-    """Fills caches that the first launch would otherwise wait for."""
+    """Imports modules and fills caches that the first launch would otherwise wait for."""
+    from notebook_accel.launch.journal import pruning, records
+    from notebook_accel.launch.plan import run_facts
+
     hardware.detect()  # imports NVIDIA's library, which takes tens of milliseconds
     pruning.prune()  # measures the recorded jobs
     records.unended_records()  # looks which of them have ended
     run_facts.versions()  # reads the metadata of installed packages
-    importlib.import_module("notebook_accel.launch.show.usage_watch")  # which ranks don't import
+    for name in _NEEDED_BY_LAUNCHES:
+        importlib.import_module(f"notebook_accel.launch.{name}")
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise
         file.from_file(os.environ)
     with contextlib.suppress(ConfigurationError):  # which the launch is to raise

@@ -111,35 +111,41 @@ class Board:
     """
 
     def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+        self.facts = facts
         self._rows: dict[int, list[str]] = {}
         """The rows of trials that have ended."""
         self._id = f"notebook-accel-sweep-{os.urandom(6).hex()}"
         self._console = console.current
+        self._cell = console.current.cell
         self._drawn: dict[str, str] | None = None
         self._due = 0.0
+
+    @property
+    def is_in_this_cell(self) -> bool:
+        """Whether the cell that runs has the board."""
+        return self._console.updates_displays and self._cell is not None and self._cell == console.current.cell
 
     def refresh(self) -> None:
         """Draws the trials, if that is due."""
         began = time.monotonic()
         if began < self._due or not self._console.updates_displays:
             return
-        self._draw(draw(self._facts, self._rows, live=True), self._facts.headline)
+        self._draw(draw(self.facts, self._rows, live=True), self.facts.headline)
         ended = time.monotonic()
         self._due = ended + max(_INTERVAL, _SHARE * (ended - began))
 
     def note_end(self, trial: Trial) -> None:
         """Says that a trial has ended, where the board is not redrawn."""
         if not self._console.updates_displays:
-            words = "  ".join(part for part in line(self._facts, trial) if part)
+            words = "  ".join(part for part in line(self.facts, trial) if part)
             self._console.write("stdout", f"trial {words}\n")
 
     def finish(self) -> None:
         """Draws the trials for the last time."""
         if self._console.updates_displays:
-            self._draw(draw(self._facts, self._rows, live=False), describe(self._facts))
+            self._draw(draw(self.facts, self._rows, live=False), describe(self.facts))
         else:
-            self._console.write("stdout", f"{self._facts.headline}\n")
+            self._console.write("stdout", f"{self.facts.headline}\n")
 
     def _draw(self, html: str, words: str) -> None:
         bundle = {"text/html": html, "text/plain": words}

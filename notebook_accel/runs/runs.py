@@ -9,7 +9,7 @@ from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.job.requests import checked_timeout
 from notebook_accel.runs import board, coordinates
-from notebook_accel.runs.board import Facts
+from notebook_accel.runs.board import Board, Facts
 from notebook_accel.runs.coordinates import Coordinates
 from notebook_accel.runs.schedule import Schedule
 from notebook_accel.runs.trial import Trial
@@ -24,13 +24,14 @@ SIGNS = {"min": -1, "max": 1}
 class Runs:
     """The trials of a sweep. A notebook shows them as a table, `print` as text; `runs[3]` is trial 3."""
 
-    def __init__(self, id: str, facts: Facts, schedule: Schedule) -> None:
+    def __init__(self, id: str, facts: Facts, schedule: Schedule, drawn: Board) -> None:
         self.id = id
         """What to pass to `sweep` as `resume`."""
         self.trials = list(facts.trials)
         """All trials, each with `number`, `parameters`, `state`, `why`, `metrics`, `seconds`, `job`, and `result`."""
         self._facts = facts
         self._schedule = schedule
+        self._drawn = drawn
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -141,6 +142,10 @@ class Runs:
 
     def __repr__(self) -> str:
         return board.describe(self._facts)
+
+    def _ipython_display_(self) -> None:
+        if not self._drawn.is_in_this_cell:  # otherwise, the cell would have the same table twice
+            raise NotImplementedError  # IPython then shows `_repr_html_`
 
     def _repr_html_(self) -> str:
         return board.draw(self._facts, {}, live=False)

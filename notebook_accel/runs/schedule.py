@@ -7,6 +7,7 @@ search ─▶ a free place ─▶ a job, unseen ─▶ its reports ─▶ halvin
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.driver import attach, launcher
 from notebook_accel.launch.driver.launcher import Call
+from notebook_accel.launch.driver.notifications import ENDED, FAILED, Notification, Sender, in_words
 from notebook_accel.launch.driver.stop_policy import StopRequests, catch_sigint
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
@@ -82,6 +84,8 @@ class Schedule:
         self._trials = trials
         self._record = record
         self._board = board
+        config = resolve(order.options)
+        self._sender = Sender(config.notify, {**os.environ, **config.env})
         self._metric = metric
         self._halving = halving
         self._past = past
@@ -124,12 +128,23 @@ class Schedule:
         finally:
             self._say(self._record.add(owner=""))
             self._board.finish()
+            self._notify()
             self._over.set()
         if self._interrupts.received:
             raise console.interrupted(
                 f"the sweep was interrupted; sweep(..., resume={self._record.id!r}) continues it with the trials that "
                 "are not done"
             )
+
+    def _notify(self) -> None:
+        """Tells the user of the end; trials tell only of what happens before theirs."""
+        states = {trial.state for trial in self._trials}
+        status = State.FAILED if states == {State.FAILED} else State.DONE
+        if self._interrupts.received or states == {State.CANCELLED}:
+            status = State.CANCELLED
+        event, facts = FAILED if status is State.FAILED else ENDED, self._board.facts
+        found = Notification(event, self._record.id, facts.name, status.value, in_words([facts.headline]), "sweep")
+        self._sender.send(found)
 
     def _waiting(self) -> list[Trial]:
         return [trial for trial in self._trials if trial.state is State.WAITING]

@@ -105,6 +105,8 @@ def sweep(
         check_flag(name, flag)
     if not isinstance(resume, (bool, str)):
         raise ConfigurationError(f"resume={resume!r:.80} is neither True nor the ID of a sweep")
+    if detach:
+        launcher.check_reachable(resolve(options))
     call = check_call(function, args, kwargs)
     searched = search.make(parameters, n, seed, study)
     known = searched.known
@@ -132,10 +134,9 @@ def sweep(
     error = error or recorded.add(owner=str(Owner.this()))
     if error is not None:
         console.current.notice(f"the sweep is not recorded, so resume won't find it: {error}")
-    schedule = Schedule(
-        order, searched, facts.trials, recorded, Board(facts), metric=metric, halving=stopper, past=past
-    )
-    runs = Runs(recorded.id, facts, schedule)
+    board = Board(facts)
+    schedule = Schedule(order, searched, facts.trials, recorded, board, metric=metric, halving=stopper, past=past)
+    runs = Runs(recorded.id, facts, schedule, board)
     if detach or block is False:
         own_process.start_thread(schedule.run, f"sweep {name}")
     else:

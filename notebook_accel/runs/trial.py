@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from notebook_accel.errors import JobLostError
@@ -16,6 +14,7 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.job import progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.job.metric_charts import DrawnSteps, LastAttempt
 from notebook_accel.launch.plan import run_facts
 
 _MOST_CHARACTERS = 30
@@ -188,34 +187,34 @@ def measure(job: Job) -> dict[str, Measured]:
 
 
 class Steps:
-    """The values of a metric of a job that runs, one by one, each once all ranks that report it have got there."""
+    """The values of a metric of a job from its beginning, as its chart shows them, step by step."""
 
     def __init__(self, job: Job, metric: str) -> None:
         self._job = job
-        self._metric = metric
         self._read = 0
         """How many entries of the job's reports have been read."""
-        self._counts: Counter[int] = Counter()
-        self._reached: dict[int, int] = {}
-        """By rank: the last step that it has reported."""
-        self._waiting: dict[int, list[float]] = defaultdict(list)
+        self._drawn = DrawnSteps()
+        self._metric = LastAttempt(metric, [self._drawn])
         self._given = -1
 
     def new(self) -> list[tuple[int, float]]:
-        """The steps that all have reported since the last time, each with the mean of the ranks.
+        """The steps that have been drawn since the last time, each with the mean of the ranks.
 
-        Where reports have no steps, they are counted.
+        Where reports have no steps, they are counted. A step that is reported again, as after a restart, is left out.
+
+        Raises:
+            JobLostError: The reports were in a file that is gone.
         """
+        running = progress.running(self._job)  # first: what ranks that have ended reported is there
         for rank, reports in self._job.report_log.since(self._read):
             self._read += 1
-            for values, step, _ in reports.rows():
-                if self._metric in values:
-                    self._counts[rank] += 1
-                    at = self._counts[rank] if step is None else step
-                    self._reached[rank] = max(at, self._reached.get(rank, at))
-                    if at > self._given:
-                        self._waiting[at].append(values[self._metric])
-        until = min(self._reached.values(), default=self._given)
-        found = [(step, fmean(self._waiting.pop(step))) for step in sorted(self._waiting) if step <= until]
-        self._given = max(self._given, until)
+            self._metric.add(rank, reports)
+        if self._metric.chart is not None:
+            self._metric.chart.settle(running)
+        found = []
+        for step in self._drawn.take():
+            at = step.key[1]
+            if at > self._given:
+                self._given = at
+                found.append((at, step.values.mean))
         return found

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import nbformat
+from jupyter_client.blocking.client import BlockingKernelClient
 
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
@@ -37,6 +38,7 @@ _FOLDERS = {
     "TMPDIR": "tmp",
 }
 """Whatever the user has in theirs must not matter, and nothing may stay in it."""
+_MODULES = {"lab": "jupyterlab", "notebook": "notebook", "server": "jupyter_server"}
 _SETTINGS = {
     # Else a question about news stands over the notebook.
     "@jupyterlab/apputils-extension/notification": {"checkForUpdates": False, "fetchNews": "false"},
@@ -77,7 +79,7 @@ class Server:
 
     def _start(self, options: Sequence[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
-            *(sys.executable, "-m", "jupyter", self.front_end, "--no-browser", "--allow-root"),
+            *(sys.executable, "-m", _MODULES[self.front_end], "--no-browser", "--allow-root"),
             "--ip=127.0.0.1",
             f"--port={self.url.rpartition(':')[2]}",
             "--ServerApp.port_retries=0",
@@ -126,10 +128,11 @@ class Server:
         place = f"lab/workspaces/{path.parts[0]}/tree" if self.front_end == "lab" else "notebooks"
         return f"{self.url}/{place}/{path}?token={self.token}"
 
-    def ask(self, method: str, path: str) -> Any:
+    def ask(self, method: str, path: str, content: object = None) -> Any:
         """Asks the server's REST interface."""
         headers = {"Authorization": f"token {self.token}"}
-        request = urllib.request.Request(f"{self.url}/api/{path}", method=method, headers=headers)
+        body = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(f"{self.url}/api/{path}", body, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read() or "null")
 
@@ -141,6 +144,15 @@ class Server:
             file = folder / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(values))
+
+    def open(self, path: str, kernel: str) -> BlockingKernelClient:
+        """Opens a notebook of this path, as a front end does, and connects to its kernel."""
+        wanted = {"path": path, "name": path, "type": "notebook", "kernel": {"name": kernel}}
+        found = self.ask("POST", "sessions", wanted)["kernel"]["id"]
+        client = BlockingKernelClient(connection_file=str(self._home / "runtime" / f"kernel-{found}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        return client
 
     def running_jobs(self) -> list[Record]:
         """The jobs that run."""

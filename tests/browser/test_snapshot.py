@@ -50,6 +50,7 @@ def test_a_notebook_shows_its_job_when_it_is_opened_without_the_kernel(page: Pag
     reopened.reload()
     has_the_whole_job(reopened)
 
+
 _ENDED = r"(interrupted|ended with its kernel)"
 """Jupyter's server interrupts a cell before it ends the kernel, which may or may not leave time to say so."""
 

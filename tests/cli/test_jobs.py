@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from notebook_accel.cli.main import main
 from notebook_accel.events import Lines, Location, Metrics, Phase, Stalled
+from notebook_accel.launch.job.job_state import Status
 from tests.jupyter.conftest import RecordedJob, end, state
 
 __all__ = ["state"]
@@ -73,6 +74,14 @@ def test_a_wait_ends_with_what_it_waits_for() -> None:
     code, found = answer(ends)
     assert (code, found["event"], found["job"]["status"]) == (0, "ended", "done")
     assert answer(start_wait(job.job.id, "--until", "loss>1"))[0] == 1
+
+
+def test_a_job_that_another_process_runs_is_asked_to_stop() -> None:
+    job = RecordedJob()
+    assert run("stop", job.job.id[:8]).startswith(f"job {job.job.id} was asked to stop")
+    assert job.record.stop_requests() == 1
+    end(job, Status.CANCELLED)
+    assert run("stop", job.job.id) == f"job {job.job.id} has ended already: cancelled\n"
 
 
 def test_a_wait_ends_at_a_stall() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def notebook(shared: Shared, devices: Devices) -> Iterator[Notebook]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints what `docs/gpu.md` has room for."""
+    """Prints what `docs/hardware.md` has room for."""
     rows = [
         (report.nodeid.partition("::")[2].removeprefix("test_").replace("_", " "), kind, report)
         for kind in ("passed", "failed", "skipped")
@@ -83,9 +84,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     found = hardware.detect()
     platform_of_torch = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
-    terminalreporter.section("table for docs/gpu.md")
+    terminalreporter.section("paste into docs/hardware.md, under 'What has been tested'")
     terminalreporter.write_line(
-        f"{', '.join(gpu.name for gpu in found.gpus)}; torch {torch.__version__}, {platform_of_torch}, NCCL {nccl}, "
+        f"#### {date.today()}: {', '.join(gpu.name for gpu in found.gpus)}\n\n"
+        f"With torch {torch.__version__}, {platform_of_torch}, NCCL {nccl}, "
         f"Python {platform.python_version()}, Linux {platform.release()}\n"
     )
     _write_rows(terminalreporter, rows)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import time
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -15,8 +13,6 @@ from notebook_accel.events import Lines, Location, Phase, Stalled
 from notebook_accel.jupyter import mcp, reader_process
 from notebook_accel.jupyter.reader import job_texts
 from notebook_accel.launch.job.describe import notices
-from tests.browser.server import Server
-from tests.free_ports import free_port
 from tests.jupyter.conftest import RecordedJob, end
 
 READING = ["list_jobs", "job", "explain_job", "job_log", "job_metrics", "compare_jobs", "wait_for_job"]
@@ -155,7 +151,7 @@ def test_tools_only_read_unless_the_server_is_configured_otherwise(monkeypatch: 
     server.config.NotebookAccelTools.allow_writes = True
     monkeypatch.setattr(ServerApp, "initialized", lambda: True)
     monkeypatch.setattr(ServerApp, "instance", lambda: server)
-    assert mcp.tools() == [f"{mcp.__name__}:{name}" for name in (*READING, "stop_job", "checkpoint_job")]
+    assert mcp.tools() == [f"{mcp.__name__}:{name}" for name in (*READING, "start_job", "stop_job", "checkpoint_job")]
 
 
 def test_a_job_that_an_agent_stops_says_so_in_its_notes(job: RecordedJob) -> None:
@@ -170,31 +166,3 @@ def test_a_job_that_an_agent_stops_says_so_in_its_notes(job: RecordedJob) -> Non
     end(job)
     with pytest.raises(ValueError, match="has ended"):
         ask(mcp.stop_job(job.job.id, "again"))
-
-
-def test_a_real_mcp_client_finds_and_calls_the_tools(job: RecordedJob) -> None:
-    """Takes long on a busy machine: a Jupyter server with its extensions."""
-    pytest.importorskip("jupyter_server_mcp")
-    from fastmcp import Client
-
-    port = free_port()
-    options = [f"--MCPExtensionApp.mcp_port={port}", "--NotebookAccelTools.allow_writes=True"]
-
-    async def use() -> tuple[set[str], str, str, float]:
-        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
-            names = {tool.name for tool in await client.list_tools()}
-            described = (await client.call_tool("job", {"job_id": job.job.id})).data
-            began = time.monotonic()
-            waited = (await client.call_tool("wait_for_job", {"job_id": job.job.id, "seconds": 0.1})).data
-            await client.call_tool("stop_job", {"job_id": job.job.id, "reason": "enough"})
-            return names, described, waited, time.monotonic() - began
-
-    with Server("server", [], options=options) as server:
-        names, described, waited, seconds = asyncio.run(use())
-        assert server.pid
-    assert {*READING, "stop_job", "checkpoint_job"} <= names
-    assert quoted_lines(described)[0].startswith("train() on 2 ranks")
-    assert quoted_lines(waited)[0].startswith("nothing has happened yet")
-    assert seconds < mcp.MOST_SECONDS
-    job.add()
-    assert re.fullmatch(r"\d\d:\d\d: an agent \(.+\) asked to stop it: enough", notices(job.job)[0])

@@ -61,3 +61,38 @@ def test_mistakes_are_told_before_anything_starts(notebook: Notebook) -> None:
     assert "notify= can't call a function of the notebook" in (cell.error_text or "")
     cell = notebook.run("notebook_launcher(int, num_processes=2, notify='slack:$NO_SUCH_HOOK')")
     assert "the environment variable NO_SUCH_HOOK is not set" in (cell.error_text or "")
+
+
+def test_a_rule_is_told_and_a_map_tells_of_its_end(notebook: Notebook) -> None:
+    notebook.check("""
+    import queue
+    from notebook_accel import map_on_ranks, report, when
+
+    def work():
+        report(loss=2.0, step=1)
+
+    told, end = queue.Queue(), queue.Queue()
+    notebook_launcher(work, num_processes=2, rules=[when("loss", above=1)], notify=told.put)
+    map_on_ranks(str, [1, 2, 3], num_processes=2, notify=end.put)
+    """)
+    found = notebook.value("{each.event: each.text for each in (told.get(timeout=60), told.get(timeout=60))}")
+    assert set(found) == {"rule", "ended"}
+    assert found["rule"].splitlines()[-1].startswith("loss is 2, above 1, at step 1")
+    assert notebook.value("(lambda found: (found.kind, found.event))(end.get(timeout=60))") == ("job", "ended")
+
+
+def test_a_sweep_tells_of_its_end_and_its_trials_do_not_of_theirs(notebook: Notebook) -> None:
+    notebook.check("""
+    import queue
+    from notebook_accel import report, sweep
+
+    def work(x):
+        report(loss=float(x), step=1)
+
+    told = queue.Queue()
+    runs = sweep(work, {"x": [1, 2]}, notify=told.put)
+    """)
+    kind, event, text = notebook.value("(lambda found: (found.kind, found.event, found.text))(told.get(timeout=60))")
+    assert (kind, event) == ("sweep", "ended")
+    assert text == "work() in 2 trials: 2 done; best loss 1: trial 0, x=1"
+    assert notebook.value("told.empty()")

@@ -39,6 +39,8 @@ def test_each_combination_is_a_trial_and_a_row(notebook: Notebook) -> None:
     html = cell.bundles[0]["text/html"]
     assert html.count("<tr") == 7
     assert "▁" in html or "█" in html
+    assert notebook.check("sweep(train, {'lr': [2]})").value is None, "the cell has the board already"
+    assert notebook.check("runs").value
     assert notebook.value("runs.best('val/loss').parameters") == {"lr": 1, "wd": 0}
     assert notebook.value("runs.results")[0] == [(2, "1", "1")]
     assert notebook.value("runs.results")[4:] == [None, None]

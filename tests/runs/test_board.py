@@ -36,7 +36,8 @@ class Schedule:
 
 
 def runs(*trials: Trial, metric: str | None = None, sign: int = 0) -> Runs:
-    return Runs("abc", Facts("train()", trials, metric, sign), Schedule())  # type: ignore[arg-type]
+    facts = Facts("train()", trials, metric, sign)
+    return Runs("abc", facts, Schedule(), Board(facts))  # type: ignore[arg-type]
 
 
 def test_the_headline_counts_and_names_the_best() -> None:
@@ -121,7 +122,8 @@ def test_results_are_those_of_trials_that_are_done() -> None:
 
 def test_stop_names_trials() -> None:
     schedule = Schedule()
-    found = Runs("abc", Facts("train()", [trial(0), trial(1)], None, 0), schedule)  # type: ignore[arg-type]
+    facts = Facts("train()", [trial(0), trial(1)], None, 0)
+    found = Runs("abc", facts, schedule, Board(facts))  # type: ignore[arg-type]
     found.stop(1)
     found.stop()
     assert schedule.stopped == [1, 0, 1]

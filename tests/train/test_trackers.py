@@ -451,7 +451,7 @@ def test_each_tracker_of_the_table_has_a_name_a_test_a_public_class_and_a_place_
     assert {kind.value for kind in TRACKERS} == {"tensorboard", "mlflow", "clearml", *RECORDED}
     public = importlib.import_module("notebook_accel.tracking")
     assert [row.name for row in TRACKERS.values() if not hasattr(public, row.name)] == []
-    page = (Path(__file__).parents[2] / "docs" / "saving.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "resuming.md").read_text()
     assert [kind.value for kind in TRACKERS if f"`{kind.value}`" not in page] == []
 
 

@@ -105,12 +105,14 @@ def _summary(job: Job, found: progress.Overview) -> str:
 
 
 def _note(job: Job) -> str:
-    """What the user should know: the first failure, or why the job is stalled."""
+    """What the user should know: the first failure, why the job is stalled, or what it waits for."""
     failed = progress.failed(job)
     if failed:
         return f"rank {failed[0].rank}: {progress.why_failed(failed[0])}"
     if job.status is Status.FAILED and job.outcome is not None:
         return next(iter(job.outcome.error.splitlines()), "")
+    if job.awaits and not job.status.ended:
+        return f"waiting {job.awaits}"
     return location.explain(job)
 
 

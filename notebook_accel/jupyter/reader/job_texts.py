@@ -13,10 +13,11 @@ from typing import TypedDict
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.insight.comparison import compare
 from notebook_accel.jupyter.reader.job_list import find
-from notebook_accel.launch.job import describe, output_log, progress, waiting
+from notebook_accel.launch.job import describe, output_log, progress
 from notebook_accel.launch.job.metric_charts import Spread
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.launch.job.text import shortened, value
+from notebook_accel.launch.job.waiting import Condition, Wait
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.job_summary import last_summaries
 from notebook_accel.launch.journal.records import Record
@@ -48,6 +49,8 @@ class JobTexts:
     def __init__(self) -> None:
         self._open: dict[Record, FollowedJob] = {}
         """The last in order is the one that was used last."""
+        self._waits: dict[tuple[FollowedJob, str], Wait] = {}
+        """By job and condition: waits in which nothing has happened yet. They miss no value between two looks."""
 
     def list(self, last: int) -> str:
         """The last jobs."""
@@ -94,23 +97,33 @@ class JobTexts:
 
     def compare(self, first: str, second: str) -> str:
         """Two jobs side by side."""
-        if first == second:
-            raise ConfigurationError(f"both names refer to job {first}: give two different jobs")
         one, other = self._follow(first), self._follow(second)
         return _answer(f"{_named(one)} {_named(other)}", repr(compare(one.job, other.job)))
 
     def look(self, job_id: str, until: str) -> Look:
         """What has happened to a job that somebody waits for."""
-        condition = waiting.Condition.parse(until) if until else None
+        condition = Condition.parse(until) if until else None
         followed = self._follow(job_id)
-        found = waiting.look(followed.job, condition)
+        wait = self._waits.pop((followed, until), None) or Wait(followed.job, condition)
+        found = wait.look()
+        if found is None:
+            self._waits[followed, until] = wait
+            self._forget(len(self._waits) - _MOST_OPEN)
+        else:
+            wait.close()
         text = "nothing has happened yet: wait again, or look at the job" if found is None else found.text
         state = f"{text}\n{describe.summary(followed.job)}"
         return {"event": "" if found is None else found.event, "text": _answer(_named(followed), state)}
 
     def close(self) -> None:
         """Forgets the jobs."""
+        self._forget(len(self._waits))
         self._open.clear()
+
+    def _forget(self, count: int) -> None:
+        """Forgets the oldest waits."""
+        for key in list(self._waits)[: max(0, count)]:
+            self._waits.pop(key).close()
 
     def _follow(self, job_id: str) -> FollowedJob:
         record = find(job_id)

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports
-from notebook_accel.events.reports import NO_STEP
 from notebook_accel.launch.job import metric_charts, progress
-from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.state_file import StoredState
@@ -17,23 +16,6 @@ from notebook_accel.launch.journal.state_file import StoredState
 _CLOCK_EVERY = 16
 """Events between two looks at the clock."""
 _MOST_NAMES = 300
-
-
-def add(chart: Chart | None, name: str, rank: int, reports: Reports) -> Chart | None:
-    """Adds the values of a metric to its chart, which the first of them makes.
-
-    Raises:
-        StreamError: The columns of the reports don't fit together.
-    """
-    steps, values = reports.series(name)
-    if not values:
-        return chart
-    if chart is None:
-        chart = Chart(name, steps[0] != NO_STEP)
-    at = reports.last_at
-    for step, value in zip(steps, values, strict=True):
-        chart.add(rank, None if step == NO_STEP else step, at, value)
-    return chart
 
 
 class RunMetric:
@@ -49,11 +31,9 @@ class RunMetric:
         self.names: dict[str, None] = {}
         """All metrics, in the order in which they came."""
         self._record = record
-        self._name = name
+        self._metric = LastAttempt(name)
         self._tail = ReportTail(record.reports)
         self._unread: Iterator[tuple[int, Reports]] | None = None
-        self._chart: Chart | None = None
-        self._attempt = 0
 
     def read(self, deadline: float) -> bool:
         """Reads what has come since; returns whether it is done, which it may not be at `deadline`, a monotonic time.
@@ -78,17 +58,14 @@ class RunMetric:
     def drawn(self) -> Drawing | None:
         """What to draw now; `None` if the metric was not reported."""
         running = range(self.start.size) if self._record.is_running() else ()
-        return None if self._chart is None else metric_charts.draw(self._chart, running, MOST_BINS)
+        chart = self._metric.chart
+        return None if chart is None else metric_charts.draw(chart, running, MOST_BINS)
 
     def _add(self, rank: int, reports: Reports) -> None:
-        attempt = reports.attempt or 0
-        if attempt > self._attempt:
-            self._attempt, self._chart = attempt, None
         for names in reports.names:
             if len(self.names) < _MOST_NAMES:
                 self.names.update(dict.fromkeys(names))
-        if attempt == self._attempt:
-            self._chart = add(self._chart, self._name, rank, reports)
+        self._metric.add(rank, reports)
 
 
 class MainMetric:
@@ -116,7 +93,7 @@ class MainMetric:
             return
         if self._chart is not None and self._chart.name != name:
             self._chart = None
-        self._chart = add(self._chart, name, rank, reports)
+        self._chart = metric_charts.add(self._chart, name, rank, reports)
 
     def drawn(self, running: Collection[int], most: int) -> Drawing | None:
         """What to draw of it now, in at most `most` bins; `None` if nothing was reported."""

@@ -32,7 +32,7 @@ Before any frame, an agent gets an order from what starts it, over a way that no
     secret     proves to each side that the other belongs to this start
     environ    environment variables of future ranks
     node       what tells this node from the others of this start; by default, the name that Slurm or the node gives it
-    name       the node's name for users, likewise
+    name       the node's name for users
     node_rank  the node's place among the others; by default, they are sorted by address
 
 An order without `bridge` makes the process print what the node has, after `DESCRIPTION`, and end.

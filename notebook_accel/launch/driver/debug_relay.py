@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from notebook_accel.events import DebugReplied, DebugRequested
 from notebook_accel.launch.engines.ranks import Ranks
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.wire.event_loop import Calls
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
 
 DISCONNECT = {"type": "request", "seq": 0, "command": "disconnect", "arguments": {}}
 """The request after which a rank continues without a debugger."""

@@ -9,6 +9,7 @@ from typing import Any
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import HardwareError, LaunchError, NotebookAccelError
 from notebook_accel.events import AttemptStarted, Returned
+from notebook_accel.launch.driver import device_line
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.notifications import Notifications
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
@@ -154,6 +155,9 @@ class Launch:
 
     def _run_attempts(self, view: Views) -> None:
         first, config = self._plan, self._plan.config
+        if config.wait == "free" and not device_line.wait(self.job, self.journal, view, self.requests):
+            self._stop("before its ranks started")
+            return
         self._await_imports(view)
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
@@ -258,11 +262,16 @@ class Launch:
             job.finish(Status.FAILED, error=late)
         elif attempt.ending is Ending.FAILED:
             job.finish(Status.FAILED, error=self._error(attempt))
-        elif self.requests.received[0] is StopReason.CANCEL:
-            job.finish(Status.CANCELLED)
         else:
-            text = f"{job.name}() was interrupted after {job.seconds:.1f} s; its ranks have ended"
-            job.finish(Status.INTERRUPTED, error=console.interrupted(text))
+            self._stop(f"after {job.seconds:.1f} s; its ranks have ended")
+
+    def _stop(self, when: str) -> None:
+        """Ends the job as it was requested."""
+        if self.requests.received[0] is StopReason.CANCEL:
+            self.job.finish(Status.CANCELLED)
+        else:
+            error = console.interrupted(f"{self.job.name}() was interrupted {when}")
+            self.job.finish(Status.INTERRUPTED, error=error)
 
     def _error(self, attempt: AttemptOutcome) -> Exception:
         return rank_error.error(self.job.ranks, oom_killed=attempt.oom_killed, world_size=self._plan.world_size)

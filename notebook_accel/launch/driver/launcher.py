@@ -1,4 +1,8 @@
-"""`notebook_launcher`: runs a function from a cell on every rank."""
+"""`notebook_launcher`: runs a function from a cell on every rank.
+
+A notebook imports it in a cell of its own. Modules that only a launch needs are therefore imported by the first one, or
+before it in the background (`notebook/__init__.py`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from notebook_accel import hardware
 from notebook_accel.advice import explained
@@ -22,22 +26,20 @@ from notebook_accel.config.call_arguments import (
 )
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, LaunchError
-from notebook_accel.launch.driver import assigned_globals, attach, changed_modules
-from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.rules import NewRule
-from notebook_accel.launch.job.rules import check as check_rules
-from notebook_accel.launch.job.rules import pack as pack_rules
 from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
-from notebook_accel.launch.plan import conflicts, plan, run_facts
-from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.driver.launch import Launch
+    from notebook_accel.launch.job.job import Job
+    from notebook_accel.launch.job.rules import NewRule
+    from notebook_accel.launch.plan.plan import Plan
 
 
 @explained(launch_advice)
@@ -76,6 +78,7 @@ def notebook_launcher(
     name: str | None = None,
     notes: str | None = None,
     rules: Sequence[NewRule] | None = None,
+    wait: str = unset("no"),
     block: bool | None = None,
     detach: bool = False,
     in_process: bool = False,
@@ -113,8 +116,9 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
-        notify: Whom to tell that the job has ended, failed, or stalled: `"https://…"`, which gets JSON, `"ntfy:TOPIC"`,
-            `"slack:$NAME"` with the environment variable that has the webhook, a function, or a list of these.
+        notify: Whom to tell that the job has ended, failed, or stalled, or that one of its rules was met:
+            `"https://…"`, which gets JSON, `"ntfy:TOPIC"`, `"slack:$NAME"` with the environment variable that has the
+            webhook, a function, or a list of these.
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
             gone; by default, a restart needs all of them. Needs `max_restarts`.
         checkpoint: A folder. An `Accelerator` on the ranks saves the run's state there, in the loop over its
@@ -133,6 +137,8 @@ def notebook_launcher(
         notes: A note for yourself, such as what is different in this run; shown with the job.
         rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
             `[when("loss", is_nan=True, do="pause")]`.
+        wait: With `free`, the ranks start once their GPUs are free: after your other jobs on them, in the order in
+            which they were launched, and once other processes have left their memory.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
@@ -156,18 +162,30 @@ def notebook_launcher(
     """
     given = locals()
     with _naming_an_interrupt():
+        from notebook_accel.launch.job.rules import check
+
         settings = resolve(given)  # picks what is a setting by its name
         call = check_call(function, args, kwargs)
         check_detach(detach, block)
         check_flag("in_process", in_process)
-        if detach and any(map(callable, settings.notify)):
-            raise ConfigurationError(
-                "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of "
-                "its own: give an address, such as 'ntfy:my-topic'"
-            )
-        checked = check_rules(rules)
+        if detach:
+            check_reachable(settings)
+        checked = check(rules)
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     return launch(settings, call, mode, in_process=in_process, rules=checked)
+
+
+def check_reachable(settings: LaunchConfig) -> None:
+    """Refuses functions to notify, for a job that runs in another process.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    if any(map(callable, settings.notify)):
+        raise ConfigurationError(
+            "notify= can't call a function of the notebook for a job with detach=True, which runs in a process of its "
+            "own: give an address, such as 'ntfy:my-topic'"
+        )
 
 
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
@@ -212,10 +230,11 @@ def launch(
         saved = None
         if settings.checkpoint_dir:
             from notebook_accel.launch.driver import stored_code
+            from notebook_accel.launch.job.rules import pack
 
             arguments = partial(payload.pack_arguments, *call[1:])
             saved = stored_code.save(settings, packed, function, name_of(function), mode, arguments)
-            saved = replace(saved, rules=pack_rules(prepared.rules))
+            saved = replace(saved, rules=pack(prepared.rules))
     return prepared.start(packed, name_of(function), mode, saved)
 
 
@@ -250,6 +269,9 @@ class Prepared:
         Raises:
             PayloadError: As `payload.pack`.
         """
+        from notebook_accel.launch.driver import assigned_globals, changed_modules
+        from notebook_accel.launch.plan import run_facts
+
         found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated and self.planned.world_size == 1:
             found = found.noting(assigned_globals.notice(function))
@@ -275,6 +297,9 @@ class Prepared:
         folder = "" if saved is None else saved.checkpoint_dir
         try:
             with _naming_an_interrupt():
+                from notebook_accel.launch.driver.launch import Launch
+                from notebook_accel.launch.plan import conflicts
+
                 conflicts.refuse_shared_folder(self.planned, folder)
                 planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
         except BaseException:
@@ -302,6 +327,8 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
     Raises:
         NotebookAccelError: As `notebook_launcher`, for what cannot work.
     """
+    from notebook_accel.launch.plan import plan
+
     open_view = console.current.choose_view()
     environ = {**os.environ, **config.env}
     found = hardware.detect(environ)
@@ -315,6 +342,8 @@ def _in_background(launch: Launch) -> Job:
     except LaunchError:
         launch.close()
         raise
+    from notebook_accel.launch.driver import attach
+
     attach.remember(launch.job)
     return launch.job
 

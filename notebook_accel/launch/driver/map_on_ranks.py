@@ -54,6 +54,7 @@ def map_on_ranks(
     timeout: float | None = None,
     name: str | None = None,
     notes: str | None = None,
+    notify: str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]] | None = None,
     block: bool | None = None,
 ) -> Any:
     """Calls `function(item)` for each item, on several ranks, and returns the values in the order of the items.
@@ -82,6 +83,7 @@ def map_on_ranks(
         timeout: Seconds after which the ranks are ended.
         name: What to call the job.
         notes: A note for yourself.
+        notify: Whom to tell that the job has ended, failed, or stalled.
         block: With `False`, returns a `Job` at once; its `result()` is what this function returns otherwise.
 
     Returns:
@@ -114,6 +116,7 @@ def map_on_ranks(
             "timeout": timeout,
             "name": name,
             "notes": notes,
+            "notify": notify,
         }
     )
     if settings.cluster or settings.num_nodes > 1:

@@ -93,7 +93,7 @@ class ClusterEngine(Engine):
             found = next((message.header for message in answer.receive(wait=True) or ()), None)
         if found is None or "error" in found:
             found = found or {"error": bridge.why_it_ended()}
-            self.close()  # the next one reads the environment anew
+            self.close()  # the next one reads the environment again
         return found
 
     def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:

@@ -14,17 +14,20 @@ from notebook_accel.launch.wire.constants import recorder_size
 # Warm ranks have created a process group, too.
 _LOAD_VARS = (
     *("LD_", "DYLD_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_", "TORCH_", "PYTHON"),
-    "GLOO_DEVICE_",
+    *("TORCHDYNAMO_", "TORCHINDUCTOR_", "INDUCTOR_", "AOTINDUCTOR_", "AOT_INDUCTOR_", "GLOO_DEVICE_"),
 )
 HARMLESS = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"),  # ranks apply these themselves
     *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn sets them as it is imported
     "TORCH_NCCL_ASYNC_ERROR_HANDLING",  # read with each group
+    "TORCHINDUCTOR_CACHE_DIR",  # read at each use; torch sets it as it compiles
     "PYTORCH_NVML_BASED_CUDA_CHECK",  # Lightning sets it as it is imported; torch reads it at each check
 )
 
 
-_IN_CODE = re.compile(r"""["'](?:KMP|GOMP|OMP|MKL|OPENBLAS|PYTORCH|TORCH|GLOO_DEVICE)_\w+\\?["']""")
+_IN_CODE = re.compile(
+    r"""["'](?:KMP|GOMP|OMP|MKL|OPENBLAS|PYTORCH|TORCH|TORCHDYNAMO|(?:TORCH|AOT|AOT_)?INDUCTOR|GLOO_DEVICE)_\w+\\?["']"""
+)
 """The name of such a variable as a text in Python code."""
 _START_VARS = (
     *("LANG", "LC_"),  # Python's encodings, and what C code sorts and prints

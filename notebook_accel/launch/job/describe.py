@@ -126,10 +126,11 @@ def heading(job: JobState, *, metrics: bool = True, draws: bool = True) -> list[
 def headline(job: JobState) -> str:
     """`train() on 4 ranks: running, 12 s, 57% (slowest: rank 2, 41%), 9 s left`."""
     words = headlines.headline(job)
+    status = f"{words.status} {words.place}" if words.status == "waiting" else words.status
     seconds = "" if job.status.value == "starting" else words.seconds
     done = f"{words.done} ({words.slowest})" if words.is_behind else words.done
     hardware = job.hardware if job.status.ended and not progress.is_brief(job) else ""
-    parts = (words.status, words.attempt, seconds, done, words.left, hardware)
+    parts = (status, words.attempt, seconds, done, words.left, hardware)
     return f"{job.title} on {words.ranks}: {', '.join(part for part in parts if part)}"
 
 

@@ -31,7 +31,7 @@ class Headline:
     done: str
     """`57%`, of the median rank; this and the following only while it runs."""
     place: str
-    """`epoch 2/5 › batch 31/47`, of the slowest rank."""
+    """`epoch 2/5 › batch 31/47`, of the slowest rank; what the job waits for, before its ranks start."""
     slowest: str
     """`slowest: rank 2, 41%`, if that is another percentage than the median's."""
     is_behind: bool
@@ -61,6 +61,8 @@ def headline(job: JobState, found: Overview | None = None) -> Headline:
 
 
 def _place(job: JobState, found: Overview) -> str:
+    if job.awaits:
+        return job.awaits
     rank = found.slowest if found.positions else None
     states = (state for state in job.ranks if rank is None or state.rank == rank)
     return progress.progress(next(states)).place

@@ -89,9 +89,9 @@ class Job(ControlledJob, RuledJob, InspectedJob):
 
         Args:
             timeout: Seconds to wait, at most.
-            until: A metric and a limit, such as `"loss < 0.1"`. The metric is the mean over the ranks at the last
-                step that they all have reported, as views show it. This wait is also over once the job has ended or is
-                stalled, since the metric doesn't change then.
+            until: A metric and a limit, such as `"loss < 0.1"`. The metric is the mean over the ranks at a step that
+                they all have reported, as views show it: the last such step, or a later one. This wait is also over
+                once the job has ended or is stalled, since the metric doesn't change then.
 
         Raises:
             ConfigurationError: `timeout` is not a number of seconds, or `until` not a condition.
@@ -102,7 +102,8 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         try:
             if condition is None:
                 return self._over.wait(seconds)
-            found = waiting.wait(self, condition, math.inf if seconds is None else seconds, self._over.wait)
+            with contextlib.closing(waiting.Wait(self, condition)) as wait:
+                found = wait.until(math.inf if seconds is None else seconds, self._over.wait)
             return found.event == waiting.REACHED
         except KeyboardInterrupt:
             error = KeyboardInterrupt(
@@ -131,7 +132,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
 
     def cancel(self) -> bool:
         """Requests that the ranks stop, as an interrupt does. Returns whether the job was still running."""
-        if self._over.is_set():
+        if self.status.ended:
             return False
         self.runner.cancel()
         return True

@@ -14,6 +14,7 @@ from notebook_accel.events import (
     Cleared,
     Controlled,
     ControlsChanged,
+    DevicesAwaited,
     Event,
     JobEnded,
     JobStarted,
@@ -110,6 +111,8 @@ class JobState:
         self.restarts: list[Restart] = []
         """How each attempt but the first began."""
         self.status = Status.STARTING
+        self.awaits = ""
+        """What it waits for before it starts its ranks; empty if it doesn't."""
         self.stopping = 0
         """How often it was requested to stop. The second request kills its ranks."""
         self.stalled: Stalled | None = None
@@ -208,6 +211,8 @@ class JobState:
             self.saved_step = event.step
         elif isinstance(event, Seeded):
             self.seed = event.seed
+        elif isinstance(event, DevicesAwaited):
+            self.awaits = event.what
         elif isinstance(event, Stalled):
             self.stalled = event if event.places else None
         elif isinstance(event, StopRequested):
@@ -227,6 +232,8 @@ class JobState:
         yield None, replace(self._start, at=self.started)
         if self.status is not Status.STARTING:
             yield from ((None, event) for event in self._attempts())
+        if self.awaits:
+            yield None, DevicesAwaited(self.awaits)
         stored = (*self.changes, *self.remarks, *self.tunables.values(), *self.rule_changes.values())
         yield from ((None, event) for event in stored)
         if self.controls is not None:
@@ -282,6 +289,7 @@ class JobState:
         else:
             self.restarts.clear()
         self.began = None
+        self.awaits = ""
         self.devices = tuple(event.devices or self._start.devices)
         self.status = Status.RUNNING
         self.world_size = self._start.world_size + size - self._start.size

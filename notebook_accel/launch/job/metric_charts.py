@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from notebook_accel.events import Report
+from notebook_accel.events import Report, Reports
+from notebook_accel.events.reports import NO_STEP
 
 MOST_BINS = 256
 """The most bins of a metric, over the whole run."""
@@ -63,6 +64,7 @@ class Chart:
     """The values of the first step that is drawn."""
     last: Values | None = None
     """The values of the last one."""
+    last_key: Key = (0, -(2**63))
     best: Place | None = None
     """The best mean over ranks, if it is known from the metric's name which values are good."""
     least: Place | None = None
@@ -72,8 +74,8 @@ class Chart:
     infinite: int = 0
     first_unusual: int = 0
     """Where the first value that is not finite was reported."""
-    drawn_steps: DrawnSteps | None = None
-    """Gets each step that is drawn; `None` unless something follows them."""
+    followers: list[DrawnSteps] = field(default_factory=list)
+    """Get each step that is drawn."""
     _began: float = field(default_factory=time.time)
     _sign: int = 0
     """1 if greater values are better, -1 if lower ones are, 0 if that is unknown."""
@@ -83,7 +85,6 @@ class Chart:
     _pending: dict[Key, Values] = field(default_factory=dict)
     _positions: dict[int, _Position] = field(default_factory=dict)
     _drawn_to: Key = (0, -(2**63))
-    _last_key: Key = (0, -(2**63))
 
     def __post_init__(self) -> None:
         self._sign = better(self.name)
@@ -110,8 +111,8 @@ class Chart:
         if values is None:
             values = self._pending[key] = Values(x, x)
         values.add(value)
-        if self.drawn_steps is not None:
-            self.drawn_steps.report(rank, key, value)
+        for follower in self.followers:
+            follower.report(rank, key, value)
         if key <= self._drawn_to:
             self._draw(key)
         elif len(self._pending) > _MOST_PENDING:
@@ -146,18 +147,18 @@ class Chart:
     def _draw(self, key: Key) -> None:
         values = self._pending.pop(key)
         x = key[1]
-        if self.drawn_steps is not None:
-            self.drawn_steps.draw(key, values, by_step=self.by_step)
+        for follower in self.followers:
+            follower.draw(DrawnStep(key, values.copy(), (), self.by_step))
         self._note(values, x)
         if self.first is None or self.last is None:
-            self.first, self.last, self._last_key = values.copy(), values.copy(), key
-        elif key == self._last_key:
+            self.first, self.last, self.last_key = values.copy(), values.copy(), key
+        elif key == self.last_key:
             self.last.merge(values)
-        elif key > self._last_key:
-            self.last, self._last_key = values.copy(), key
+        elif key > self.last_key:
+            self.last, self.last_key = values.copy(), key
         if x < self.first.first:
             self.first = values.copy()
-        elif x == self.first.first and key != self._last_key:
+        elif x == self.first.first and key != self.last_key:
             self.first.merge(values)
         known = self._bins.get(x // self._width)
         if known is not None:
@@ -221,7 +222,7 @@ class JobCharts:
 
     def __init__(self) -> None:
         self._charts: dict[str, Chart] = {}
-        self._followed: dict[str, DrawnSteps] = {}
+        self._followers: dict[str, list[DrawnSteps]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -236,19 +237,34 @@ class JobCharts:
                 for name, value in values.items():
                     chart = self._charts.get(name)
                     if chart is None:
-                        steps = self._followed.get(name)
-                        chart = self._charts[name] = Chart(name, step is not None, drawn_steps=steps)
+                        followers = self._followers.setdefault(name, [])
+                        chart = self._charts[name] = Chart(name, step is not None, followers=followers)
                     chart.add(rank, step, at, value)
 
     def follow(self, name: str) -> DrawnSteps:
-        """The steps of a metric that begin from now on, the same for all callers; the metric may come later."""
+        """The steps of a metric that begin from now on; the metric may come later."""
         with self._lock:
             chart = self._charts.get(name)
-            if name not in self._followed:
-                self._followed[name] = DrawnSteps() if chart is None else DrawnSteps(chart.pending)
+            return self._follow(name, DrawnSteps() if chart is None else DrawnSteps(chart.pending))
+
+    def follow_from_last(self, name: str, running: Collection[int]) -> DrawnSteps:
+        """The last step of a metric that can be drawn now, and those that can be from now on."""
+        with self._lock:
+            found, chart = DrawnSteps(), self._charts.get(name)
             if chart is not None:
-                chart.drawn_steps = self._followed[name]
-            return self._followed[name]
+                chart.settle(running)
+                if chart.last is not None:
+                    found.draw(DrawnStep(chart.last_key, chart.last.copy(), (), chart.by_step))
+            return self._follow(name, found)
+
+    def _follow(self, name: str, found: DrawnSteps) -> DrawnSteps:
+        self._followers.setdefault(name, []).append(found)
+        return found
+
+    def unfollow(self, name: str, steps: DrawnSteps) -> None:
+        """Ends what `follow` or `follow_from_last` has begun."""
+        with self._lock:
+            self._followers[name].remove(steps)
 
     def settle(self, name: str, running: Collection[int]) -> None:
         """Draws the steps of a metric that can be drawn, for those who follow it; see `drawn`."""
@@ -274,13 +290,13 @@ class DrawnStep(NamedTuple):
     key: Key
     values: Values
     by_rank: Sequence[tuple[int, float]]
-    """Each report, with its rank's index in the job."""
+    """Each report that has come since the steps are followed, with its rank's index in the job."""
     by_step: bool
     """As in `Chart`."""
 
 
 class DrawnSteps:
-    """The steps of a chart in the order in which they are drawn. One thread adds them, and one takes them.
+    """The steps of a chart in the order in which they are drawn, for one reader. One thread adds them, one takes them.
 
     Args:
         begun: Steps of which some ranks have reported before; they are left out.
@@ -295,18 +311,67 @@ class DrawnSteps:
         """Adds a report of a step that is not drawn yet."""
         self._reports.setdefault(key, []).append((rank, value))
 
-    def draw(self, key: Key, values: Values, *, by_step: bool) -> None:
-        """Adds a step that is drawn."""
-        if key in self._begun:
-            self._begun.discard(key)
-            self._reports.pop(key, None)
+    def draw(self, step: DrawnStep) -> None:
+        """Adds a step that is drawn, with the reports that have come of it."""
+        reports = self._reports.pop(step.key, ())
+        if step.key in self._begun:
+            self._begun.discard(step.key)
             return
-        self._steps.append(DrawnStep(key, values.copy(), self._reports.pop(key, []), by_step))
+        self._steps.append(step._replace(by_rank=reports))
 
     def take(self) -> Iterator[DrawnStep]:
         """Yields the steps that were not taken yet."""
         while self._steps:
             yield self._steps.popleft()
+
+
+def add(
+    chart: Chart | None, name: str, rank: int, reports: Reports, followers: Sequence[DrawnSteps] = ()
+) -> Chart | None:
+    """Adds the values of a metric to its chart, which the first of them makes.
+
+    Raises:
+        StreamError: The columns of the reports don't fit together.
+    """
+    steps, values = reports.series(name)
+    if not values:
+        return chart
+    if chart is None:
+        chart = Chart(name, steps[0] != NO_STEP, followers=list(followers))
+    at = reports.last_at
+    for step, value in zip(steps, values, strict=True):
+        chart.add(rank, None if step == NO_STEP else step, at, value)
+    return chart
+
+
+class LastAttempt:
+    """A metric of the last attempt of a job, from all reports of the job in the order of their arrival.
+
+    Args:
+        name: The metric.
+        followers: Get each step that is drawn, of this attempt and of those before it.
+    """
+
+    def __init__(self, name: str, followers: Sequence[DrawnSteps] = ()) -> None:
+        self.chart: Chart | None = None
+        """`None` if the metric was not reported."""
+        self._name = name
+        self._followers = followers
+        self._attempt = 0
+
+    def add(self, rank: int, reports: Reports) -> None:
+        """Adds what a rank has reported.
+
+        Raises:
+            StreamError: The columns of the reports don't fit together.
+        """
+        attempt = reports.attempt or 0
+        if attempt > self._attempt:
+            if self.chart is not None:
+                self.chart.settle(())
+            self._attempt, self.chart = attempt, None
+        if attempt == self._attempt:
+            self.chart = add(self.chart, self._name, rank, reports, self._followers)
 
 
 def draw(chart: Chart, running: Collection[int], most: int) -> Drawing:

@@ -310,6 +310,8 @@ def status(job: JobState) -> str:
         return "failing"
     if job.stopping:
         return "stopping"
+    if job.awaits:
+        return "waiting"
     return "stalled" if job.stalled is not None else "paused" if job.is_paused else job.status.value
 
 

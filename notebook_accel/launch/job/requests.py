@@ -122,7 +122,7 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
     while not (found := _wait(request, job)) and not job.status.ended:
         if time.monotonic() > deadline or any(map(_runs, job.ranks)):
             break
-        time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to begin anew
+        time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to start over
     if not found and job.status.ended:
         raise ended(job, cause)
     wanted = [

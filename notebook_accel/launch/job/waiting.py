@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job_state import JobState
+from notebook_accel.launch.job.metric_charts import DrawnStep, DrawnSteps, JobCharts
 from notebook_accel.launch.job.text import value
 
 ENDED, REACHED, STALLED, TIMEOUT = "ended", "reached", "stalled", "timeout"
@@ -49,18 +50,12 @@ class Condition:
             )
         return condition
 
-    def reached(self, job: JobState) -> str:
-        """`loss is 0.08 at step 120` if that holds for the metric's last value; otherwise empty.
-
-        The value is the one that views show: the mean over ranks at the last step that they all have reported.
-        """
-        if self.metric not in progress.metric_names(job):
+    def reached(self, step: DrawnStep) -> str:
+        """`loss is 0.08 at step 120` if that holds for the mean over the ranks; otherwise empty."""
+        mean = step.values.mean
+        if not _COMPARISONS[self.sign](mean, self.limit):
             return ""
-        drawing = progress.metric(job, self.metric, 1)
-        last = drawing.last
-        if last is None or not _COMPARISONS[self.sign](last.mean, self.limit):
-            return ""
-        return f"{self.metric} is {value(last.mean)} at {'step' if drawing.by_step else 'report'} {last.last}"
+        return f"{self.metric} is {value(mean)} at {'step' if step.by_step else 'report'} {step.key[1]}"
 
     def missed(self, job: JobState) -> str:
         """Why it does not hold."""
@@ -83,33 +78,58 @@ class Waited:
     """The same as a clause, with the value of the metric: `loss is 0.08 at step 120`."""
 
 
-def look(job: JobState, until: Condition | None) -> Waited | None:
-    """What has happened to a job; `None` while nothing has."""
-    reached = "" if until is None else until.reached(job)
-    if reached:
-        return Waited(REACHED, reached)
-    if job.status.ended:
-        return Waited(ENDED, _without(job, until, f"it has ended ({job.status.value})"))
-    return None if job.stalled is None else Waited(STALLED, _without(job, until, "it is stalled"))
-
-
-def wait(job: JobState, until: Condition | None, timeout: float, pause: Callable[[float], object]) -> Waited:
-    """Waits until something happens.
+class Wait:
+    """Looks at what happens to a job. Of a metric, it sees the last value, and each that is drawn after that.
 
     Args:
         job: The job.
         until: A condition, if one is awaited.
-        timeout: Seconds to wait, at most.
-        pause: Lets at most this many seconds pass, and brings the job up to date.
     """
-    deadline = time.monotonic() + timeout
-    while (found := look(job, until)) is None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return Waited(TIMEOUT, _without(job, until, "nothing has happened yet"))
-        pause(min(_INTERVAL, left))
-    return found
 
+    def __init__(self, job: JobState, until: Condition | None) -> None:
+        self._job = job
+        self._until = until
+        self._charts: JobCharts | None = None
+        """Those of the attempt whose steps are followed."""
+        self._steps = DrawnSteps()
 
-def _without(job: JobState, until: Condition | None, text: str) -> str:
-    return text if until is None else f"{text}; {until.missed(job)}"
+    def look(self) -> Waited | None:
+        """What has happened; `None` while nothing has."""
+        job, ended = self._job, self._job.status.ended  # before the last values are looked at
+        if self._until is not None and (reached := self._reached(self._until)):
+            return Waited(REACHED, reached)
+        if ended:
+            return Waited(ENDED, self._without(f"it has ended ({job.status.value})"))
+        return None if job.stalled is None else Waited(STALLED, self._without("it is stalled"))
+
+    def until(self, timeout: float, pause: Callable[[float], object]) -> Waited:
+        """Waits until something happens.
+
+        Args:
+            timeout: Seconds to wait, at most.
+            pause: Lets at most this many seconds pass, and brings the job up to date.
+        """
+        deadline = time.monotonic() + timeout
+        while (found := self.look()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Waited(TIMEOUT, self._without("nothing has happened yet"))
+            pause(min(_INTERVAL, left))
+        return found
+
+    def close(self) -> None:
+        """Follows the metric no longer."""
+        if self._charts is not None and self._until is not None:
+            self._charts.unfollow(self._until.metric, self._steps)
+            self._charts = None
+
+    def _reached(self, until: Condition) -> str:
+        charts, running = self._job.charts, progress.running(self._job)
+        if charts is not self._charts:
+            self.close()
+            self._charts, self._steps = charts, charts.follow_from_last(until.metric, running)
+        charts.settle(until.metric, running)
+        return next(filter(None, map(until.reached, self._steps.take())), "")
+
+    def _without(self, text: str) -> str:
+        return text if self._until is None else f"{text}; {self._until.missed(self._job)}"

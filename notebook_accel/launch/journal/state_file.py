@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import AttemptStarted, Event, JobEnded, JobStarted, Phase, from_wire, is_sound, to_wire
+from notebook_accel.events import (
+    AttemptStarted,
+    DevicesAwaited,
+    Event,
+    JobEnded,
+    JobStarted,
+    Phase,
+    from_wire,
+    is_sound,
+    to_wire,
+)
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.owner import Owner
@@ -38,6 +48,7 @@ _TRIES = 3
 """How often the files are read if none is whole: each may have been overwritten just when it was read."""
 _INVALID = "its journal has no valid first line"
 _PAUSED = f'"{Phase.PAUSED.value}"'.encode()
+_AWAITED = f'"{DevicesAwaited.kind}"'.encode()
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
 Entry = tuple[int | None, Event]
 """An event, and its rank; `None` if it is of the whole job."""
@@ -175,6 +186,12 @@ class StoredState:
         """Whether a rank waits until the user resumes the training."""
         found = (decode(line) for line in self.lines if _PAUSED in line)
         return any(entry is not None and getattr(entry[1], "phase", None) is Phase.PAUSED for entry in found)
+
+    @property
+    def awaits_devices(self) -> bool:
+        """Whether the job waits for its devices."""
+        found = (decode(line) for line in self.lines if _AWAITED in line)
+        return any(entry is not None and isinstance(entry[1], DevicesAwaited) and entry[1].what for entry in found)
 
 
 class StateWriter:

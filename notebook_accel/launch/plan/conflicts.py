@@ -1,4 +1,4 @@
-"""Finds this user's jobs that run on the devices that a launch wants, so that the launch can name them."""
+"""Finds this user's jobs that run on the devices that a launch wants, to name them, or to wait for them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ class _OtherJob:
     """Where it was launched."""
     checkpoint_dir: str
     """The absolute path of the folder that it saves checkpoints to, if it does."""
+    is_waiting: bool
+    """Whether it waits for its devices."""
+
+    @property
+    def called(self) -> str:
+        return f"{self.start.title or title(self.start.name)} of {self.place}"
 
     def describe(self, name: str, devices: tuple[str, ...]) -> str:
         """The job in a line, and how to stop it, for a launch of the function `name` on `devices`."""
@@ -44,7 +50,7 @@ class _OtherJob:
             return f"{title(name)} of an earlier launch still runs here {ran}: {stop}"
         shared = sum(device in devices for device in started.devices)
         what = "the CPU" if "cpu" in devices else f"{shared} of these GPUs" if shared > 1 else "the same device"
-        return f"{started.title or title(started.name)} of {self.place} also runs on {what} {ran}: {stop}"
+        return f"{self.called} also runs on {what} {ran}: {stop}"
 
     def describe_folder(self) -> str:
         """As `describe`, for a launch that may save its checkpoints where the job does."""
@@ -63,9 +69,8 @@ class _OtherJob:
         )
 
     def _describe_folder(self, what: str) -> str:
-        called = self.start.title or title(self.start.name)
         return (
-            f"{called} of {self.place} runs {self._ran()}, and saves its checkpoints in the same folder, "
+            f"{self.called} runs {self._ran()}, and saves its checkpoints in the same folder, "
             f"{self.checkpoint_dir}, so that {what}"
         )
 
@@ -81,11 +86,11 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
 
     Jobs on the CPU compete if there are more ranks than cores, and a job of the same name in this process is always
     named: its cell was probably run again. So is one that saves its checkpoints in `checkpoint_dir`, an absolute path,
-    unless the launch is one of several that belong together.
+    unless the launch is one of several that belong together. A launch that waits for its devices competes for nothing.
 
     The trials of one sweep are not named to each other: they are meant to run at once.
     """
-    wanted = planned.device_ids
+    wanted = planned.device_ids if planned.config.wait == "no" else ()
     running = [job for job in _running() if not planned.part_of or job.start.part_of != planned.part_of]
     is_whole = planned.size == planned.world_size
     rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
@@ -131,6 +136,23 @@ def unnoticed(shown: str, id: str, checkpoint_dir: str) -> str:
     return "\n".join(job.describe_folder() for job in found if job.start.id not in shown)
 
 
+def before(start: JobStarted) -> str:
+    """The jobs that a job which waits for its devices comes after, in a few words; empty if there are none.
+
+    Those that run on one of the devices, and those that wait for one of them and began earlier.
+    """
+    place = start.at, start.id
+    found = [
+        job
+        for job in _running()
+        if job.start.id != start.id
+        and set(job.start.devices) & set(start.devices)
+        and (not job.is_waiting or (job.start.at, job.start.id) < place)
+    ]
+    more = f" and {counted(len(found) - 1, 'other job')}" if len(found) > 1 else ""
+    return f"{found[-1].called}{more}" if found else ""
+
+
 def _running() -> Iterator[_OtherJob]:
     """The jobs that processes of this machine run, newest first."""
     origin = console.current.origin()
@@ -148,4 +170,4 @@ def _running() -> Iterator[_OtherJob]:
             kind = "notebook" if head.origin else "process"
             is_here = head.origin == origin if head.origin else is_own
             place = f"{'this' if is_here else 'another'} {kind}"
-            yield _OtherJob(start, is_own, place, head.checkpoint_dir)
+            yield _OtherJob(start, is_own, place, head.checkpoint_dir, stored.awaits_devices)

@@ -110,6 +110,7 @@ def make(config: LaunchConfig, hardware: Hardware, engine: Engine) -> Plan:
         LaunchError: The cluster can't be reached.
     """
     config = cluster_nodes.with_all_hosts(config)
+    _check_can_wait(config, hardware)
     nodes = engine.nodes(config.num_nodes)
     if nodes is not None:
         return _with_enough_ranks(_make_on_nodes(config, engine.name, nodes))
@@ -161,6 +162,21 @@ def _check_can_shrink(config: LaunchConfig, device: str) -> None:
     if device not in ("cpu", "cuda"):
         raise ConfigurationError(
             f"{named} does not work on device={device!r}: its ranks can't be fewer after a restart. Leave it out."
+        )
+
+
+def _check_can_wait(config: LaunchConfig, hardware: Hardware) -> None:
+    """Refuses `wait` where nothing tells whether the devices are free."""
+    if config.wait == "no":
+        return
+    if config.cluster or config.num_nodes > 1:
+        raise ConfigurationError(
+            "wait='free' looks at the GPUs of this machine only, but the launch uses several machines: leave it out"
+        )
+    device = devices.kind(config, hardware)
+    if device != "cuda":
+        raise ConfigurationError(
+            f"wait='free' waits for GPUs, but these ranks run on device={device!r}, which jobs share: leave it out"
         )
 
 

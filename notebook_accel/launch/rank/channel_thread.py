@@ -153,12 +153,13 @@ class ChannelThread:
         """
         now = time.monotonic()
         with self._send_lock:
-            self._send_together(self._coalescer.take(now))
-            if self.is_running:
-                self._send_together(self._wait_detector.sample(now))
             queued = []
             while not self._outbox.empty():
                 queued.append(self._outbox.get())
+            is_awaited = any(isinstance(event, threading.Event) for event, _, _ in queued)
+            self._send_together(self._coalescer.take_all(now) if is_awaited else self._coalescer.take(now))
+            if self.is_running:
+                self._send_together(self._wait_detector.sample(now))
             is_over = any(isinstance(event, (Returned, Failed)) for event, _, _ in queued)
             for event, fds, at_once in queued:
                 if isinstance(event, threading.Event):

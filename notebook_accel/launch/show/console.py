@@ -65,6 +65,10 @@ class Console(Protocol):
     def updates_displays(self) -> bool:
         """Whether `display` works, and can change what it has shown."""
 
+    @property
+    def cell(self) -> int | None:
+        """The number of the cell that runs; `None` where there are none."""
+
     def display(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str, *, update: bool = False
     ) -> None:
@@ -149,6 +153,7 @@ class Terminal:
     """Writes lines to the standard streams; draws jobs below them where those are a terminal."""
 
     updates_displays = False
+    cell: int | None = None
     preloads_after: int | None = 2
     """What ranks import themselves costs each launch a second or two; to import it for them takes as long, on another
     core, and is of no use to a script that launches once."""

@@ -18,7 +18,6 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.display import publish_display_data
 
 from notebook_accel.events import InputRequested
-from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show.console import Terminal, View
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython import tracebacks
@@ -26,6 +25,8 @@ from notebook_accel.notebook.ipython.cell_numbers import numbers
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+
+    from notebook_accel.launch.job.job import Job
 
 
 RATE_VARIABLE = "NOTEBOOK_ACCEL_OUTPUT_RATE"
@@ -45,6 +46,10 @@ class IPythonTerminal(Terminal):
         self._numbers = numbers(shell)
         # In a terminal, a display is only printed.
         self.updates_displays = type(shell.display_pub) is not DisplayPublisher
+
+    @property
+    def cell(self) -> int | None:  # type: ignore[override]
+        return self._shell.execution_count
 
     def display_name(self, filename: str) -> str:
         """The name of a cell as the user sees it, such as `In[3]`."""

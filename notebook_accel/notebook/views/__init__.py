@@ -19,13 +19,14 @@ import importlib
 import os
 from collections.abc import Callable
 from importlib import util
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from notebook_accel.errors import ConfigurationError, closest
-from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal import pages
 from notebook_accel.launch.show.console import View
 from notebook_accel.notebook.views import widget_support
+
+if TYPE_CHECKING:
+    from notebook_accel.launch.job.job import Job
 
 VIEW_VARIABLE = "NOTEBOOK_ACCEL_VIEW"
 _VIEWS = {
@@ -89,6 +90,8 @@ def _choice() -> _Choice:
             _check(name, VIEW_VARIABLE)
     if name not in (None, "widget"):
         return _Choice(_VIEWS[name], name, source)
+    from notebook_accel.launch.journal import pages  # which only a launch needs
+
     if pages.draws_jobs(widget_support.page_session()):
         return _Choice(_OUTPUT, "panel", "this page draws it, of what its Jupyter server reads")
     if name or widget_support.current.draw_widgets():

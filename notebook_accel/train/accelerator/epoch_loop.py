@@ -30,7 +30,7 @@ from notebook_accel.config import durations, remote_folders
 from notebook_accel.errors import ConfigurationError, PreemptedError
 from notebook_accel.events import CheckpointSaved, TrainingStarted
 from notebook_accel.events.control import CHECKPOINT
-from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, ControlledLoop, emit
+from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, ControlledLoop, emit, emit_now
 from notebook_accel.train.accelerator import resuming
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints import background, remote_path
@@ -335,7 +335,7 @@ class EpochLoop(PlainLoop):
     def _on_written(self, step: int, requested: Sequence[Callable[[str, str], object]], path: str, error: str) -> None:
         """Reports that a checkpoint was or wasn't written. Called on the thread that writes."""
         if path and self._state.is_main_process:
-            emit(CheckpointSaved(step))
+            emit_now(CheckpointSaved(step))  # the job can be resumed from it, even if this process dies now
         _reply(requested, path, error)
 
     def _finish(self) -> None:

@@ -115,7 +115,7 @@ def _changed_loaders(folder: Path, loaders: Sequence[PreparedLoader]) -> list[st
         continued = " and ".join(f"loader {index}" for index in within)
         found.append(
             f"WARNING: the checkpoint was saved in the middle of an epoch with {counts}. They are told apart by their "
-            f"order: {continued} continues, counted from 0, and the others begin anew. If their order has changed, "
+            f"order: {continued} continues, counted from 0, and the others start over. If their order has changed, "
             "interrupt the training, and prepare them in the order that they had"
         )
     for index, loop in within.items():

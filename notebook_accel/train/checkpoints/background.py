@@ -119,7 +119,7 @@ class BackgroundSaver:
             if not expected.is_dir():
                 report(
                     f"WARNING: {expected} no longer exists: it was removed, or its disk was unmounted, while the "
-                    f"training runs. The next checkpoint is saved to {self.folder} anew"
+                    f"training runs. The next checkpoint is saved to a new {self.folder}"
                 )
 
 
@@ -217,7 +217,7 @@ def _first_intact(ranks: AllRanks, folder: AnyPath, paths: Iterable[P], verify: 
     """The first of these checkpoints that is intact on every node, or `None`.
 
     Raises:
-        CheckpointError: None is, and one can't be read at all: a training that began anew would replace it.
+        CheckpointError: None is, and one can't be read at all: a training that started over would replace it.
     """
     failures: list[CheckpointError] = []
     for path in paths:
@@ -238,7 +238,7 @@ def _first_intact(ranks: AllRanks, folder: AnyPath, paths: Iterable[P], verify: 
 
 
 def _refuse_unreadable(folder: AnyPath, failures: Iterable[CheckpointError]) -> None:
-    """Refuses to begin anew where this rank could not read a file, which may be as it should."""
+    """Refuses to start over where this rank could not read a file, which may be as it should."""
     for error in failures:
         if isinstance(error.__cause__, OSError):
             raise CheckpointError(

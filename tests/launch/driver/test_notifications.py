@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from notebook_accel.errors import RankError
-from notebook_accel.events import AttemptStarted, Location, Phase, Stalled
+from notebook_accel.events import AttemptStarted, Location, Phase, Rule, RuleChanged, Stalled
 from notebook_accel.launch.driver import notifications
 from notebook_accel.launch.driver.notifications import Notification, Notifications
 from notebook_accel.launch.job.job import Job
@@ -79,7 +79,8 @@ def test_json_is_sent_at_a_failure(hook: Hook) -> None:
     assert (path, headers["Content-Type"]) == ("/here", "application/json")
     found = json.loads(body)
     text = found.pop("text")
-    assert found == {"format": 1, "event": "failed", "id": made.id, "title": "train()", "status": "failed"}
+    told = {"event": "failed", "kind": "job", "id": made.id, "title": "train()", "status": "failed"}
+    assert found == {"format": 1, **told}
     assert text.startswith("train() on 2 ranks: failed, ")
     assert text.endswith("\nrank 1 of 2 raised ValueError: a\\x1b[2J")
 
@@ -94,6 +95,32 @@ def test_a_stall_is_told_once_and_again_if_there_is_another_one(hook: Hook) -> N
     texts = [json.loads(hook.received.get_nowait()[2]) for _ in range(3)]
     assert all(set(each) == {"text"} for each in texts)
     assert sum("\nno progress for " in each["text"] for each in texts) == 2
+    assert hook.received.empty()
+
+
+def test_a_rule_that_is_met_is_told_and_no_more_than_once_a_minute(hook: Hook) -> None:
+    made = job()
+    sent = Notifications(made, [hook.url], {})
+    rule = Rule("loss", "pause", is_nan=True)
+    made.apply(None, RuleChanged(1, rule))
+    for met, number in ((1, 1), (2, 1), (1, 2)):
+        made.apply(None, RuleChanged(number, rule, met=met, last=f"loss is NaN at step {number}"))
+    made.apply(None, RuleChanged(2, rule, met=1, last="loss is NaN at step 2", removed=True))
+    sent.wait()
+    told = [json.loads(hook.received.get_nowait()[2]) for _ in range(2)]
+    assert {each["event"] for each in told} == {"rule"}
+    assert sorted(each["text"].splitlines()[-1] for each in told) == ["loss is NaN at step 1", "loss is NaN at step 2"]
+    assert hook.received.empty()
+
+
+def test_a_part_of_something_tells_of_a_stall_and_not_of_its_end(hook: Hook) -> None:
+    made = Job("train", 0, 2, part_of="a sweep")
+    made.apply(None, AttemptStarted(0))
+    sent = Notifications(made, [hook.url], {})
+    made.apply(None, Stalled(STALL, since=made.started))
+    made.finish(Status.FAILED)
+    sent.wait()
+    assert json.loads(hook.received.get_nowait()[2])["event"] == "stalled"
     assert hook.received.empty()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from notebook_accel import events, report
 from notebook_accel.events import (
+    CheckpointSaved,
     Event,
     Exited,
     Failed,
@@ -104,6 +105,14 @@ def test_the_progress_so_far_is_sent_before_the_end_and_before_a_question(starte
     for each in (event, PhaseChanged(Phase.RUNNING)):
         events.emit(each)
     assert started.kinds(2)[:2] == ["reports", event.kind]
+
+
+def test_what_must_arrive_has_been_sent_with_the_progress_so_far(started: Other) -> None:
+    report(loss=0.5)
+    events.emit_now(CheckpointSaved(3))
+    sent = started.channel.receive(wait=False) or []
+    kinds = [from_wire(message.header, message.blobs).kind for message in sent]
+    assert sorted(kinds) == ["checkpoint saved", "reports"], "nothing is on its way any longer"
 
 
 def test_all_that_was_emitted_is_sent_before_the_thread_ends(other: Other) -> None:

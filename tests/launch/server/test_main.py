@@ -378,6 +378,9 @@ def test_a_variable_that_is_read_at_load_time_gives_a_fresh_server(spawning: Ser
     [
         ("PYTORCH_ALLOC_CONF", True),
         ("TORCH_LOGS", True),
+        ("TORCHDYNAMO_DISABLE", True),
+        ("TORCHINDUCTOR_FX_GRAPH_CACHE", True),
+        ("TORCHINDUCTOR_CACHE_DIR", False),
         ("LD_PRELOAD", True),
         ("OMP_PROC_BIND", True),
         ("MKL_SERVICE_FORCE_INTEL", True),

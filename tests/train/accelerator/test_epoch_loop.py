@@ -160,7 +160,7 @@ def test_an_epoch_continues_in_the_loader_that_was_trained_on(
     assert train_on((32, 8), stops_after=3) == 3
     assert (
         "saved in the middle of an epoch with 1 loader prepared, and now 2 are. They are told apart by their order: "
-        "loader 0 continues, counted from 0, and the others begin anew"
+        "loader 0 continues, counted from 0, and the others start over"
     ) in capsys.readouterr().err
     assert train_on((32, 8), stops_after=1) == 1
     assert "WARNING" not in capsys.readouterr().err

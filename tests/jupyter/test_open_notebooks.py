@@ -1,0 +1,98 @@
+"""What a kernel evaluates for the Jupyter server, beside the cells of its user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import AsyncKernelManager, KernelManager
+
+from notebook_accel.jupyter.open_notebooks import evaluate
+
+LONG = 60.0
+
+
+def server_with(kernel: Any, *paths: str) -> Any:
+    """As much of a Jupyter server as is asked, in which these notebooks are open."""
+
+    async def list_sessions() -> list[dict[str, Any]]:
+        return [{"path": path, "type": "notebook", "kernel": {"id": path}} for path in paths]
+
+    return SimpleNamespace(
+        session_manager=SimpleNamespace(list_sessions=list_sessions),
+        kernel_manager=SimpleNamespace(get_kernel=lambda path: kernel),
+    )
+
+
+def result(call: Coroutine[Any, Any, str]) -> str:
+    return asyncio.run(call)
+
+
+@pytest.fixture(scope="module")
+def manager() -> Iterator[KernelManager]:
+    found = KernelManager()
+    found.start_kernel()
+    yield found
+    found.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def user(manager: KernelManager) -> Iterator[BlockingKernelClient]:
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=LONG)
+    yield client
+    client.stop_channels()
+
+
+@pytest.fixture
+def kernel(manager: KernelManager) -> AsyncKernelManager:
+    """As the server has it."""
+    found = AsyncKernelManager(connection_file=manager.connection_file)
+    found.load_connection_file()
+    return found
+
+
+def test_an_expression_is_evaluated_in_the_kernel(user: BlockingKernelClient, kernel: AsyncKernelManager) -> None:
+    user.execute("name = 'it\\'s\\nthere'", reply=True, timeout=LONG)
+    server = server_with(kernel, "a/one.ipynb", "a/two.ipynb")
+    assert result(evaluate(server, "one.ipynb", "name", LONG)) == "it's\nthere"
+    assert result(evaluate(server, "a/two.ipynb", "name * 2", LONG)) == "it's\nthere" * 2
+
+
+def test_an_exception_is_an_error_in_a_line(user: BlockingKernelClient, kernel: AsyncKernelManager) -> None:
+    with pytest.raises(ValueError, match=r"the kernel of one.ipynb can't do that: ZeroDivisionError: division by zero"):
+        result(evaluate(server_with(kernel, "one.ipynb"), "one.ipynb", "str(1 / 0)", LONG))
+
+
+def test_a_kernel_that_runs_a_cell_is_said_to_be_busy(user: BlockingKernelClient, kernel: AsyncKernelManager) -> None:
+    busy = user.execute("input()", allow_stdin=True)
+    user.get_stdin_msg(timeout=LONG)  # the cell waits
+    with pytest.raises(ValueError, match=r"the kernel of one.ipynb is busy: wait until its cell has ended"):
+        result(evaluate(server_with(kernel, "one.ipynb"), "one.ipynb", "'late'", 0.1))
+    user.input("")
+    while user.get_shell_msg(timeout=LONG)["parent_header"].get("msg_id") != busy:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("open_ones", "name", "message"),
+    [
+        ((), "one.ipynb", "no open notebook is called one.ipynb: none is open"),
+        (("a.ipynb",), "one.ipynb", "no open notebook is called one.ipynb: open are a.ipynb"),
+        (("a/x.ipynb", "b/x.ipynb"), "x.ipynb", "several open notebooks are called x.ipynb: give the path of one: a/x"),
+    ],
+)
+def test_a_notebook_that_is_not_the_only_one_is_an_error(open_ones: tuple[str, ...], name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        result(evaluate(server_with(None, *open_ones), name, "''", LONG))
+
+
+def test_the_path_of_one_is_enough_where_another_has_its_name(
+    user: BlockingKernelClient, kernel: AsyncKernelManager
+) -> None:
+    assert result(evaluate(server_with(kernel, "x.ipynb", "b/x.ipynb"), "x.ipynb", "'here'", LONG)) == "here"

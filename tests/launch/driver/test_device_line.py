@@ -1,0 +1,104 @@
+"""Launches that wait until their GPUs are free, on machines with GPUs that are not there; their ranks use none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notebook_accel import hardware, notebook_launcher
+from notebook_accel.errors import ConfigurationError, JobCancelledError
+from notebook_accel.hardware import DeviceUse
+from notebook_accel.hardware.nvidia import NvmlProbe
+from notebook_accel.jupyter.reader.job_row import row
+from notebook_accel.launch.driver import device_line
+from notebook_accel.launch.job import describe
+from notebook_accel.launch.job.job import Job
+from tests.hardware.fakes import FakeGpu, FakeNvml
+from tests.live_notebook import wait_until
+
+HELD: dict[str, DeviceUse] = {}
+
+
+@pytest.fixture(autouse=True)
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found = hardware.detect({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30)] * 2)))
+    monkeypatch.setattr(hardware, "detect", lambda *_: found)
+    monkeypatch.setattr(hardware, "memory_use", lambda: dict(HELD))
+    monkeypatch.setattr(device_line, "LOOK", 0.05)
+    HELD.clear()
+    return [gpu.uuid for gpu in found.gpus]
+
+
+def until(path: str) -> str:
+    """On a rank: runs until a file is there."""
+    import os
+    import time
+
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return path
+
+
+def launch(path: Path, gpus: list[int], **options: Any) -> Job:
+    job: Job = notebook_launcher(until, (str(path),), gpus=gpus, block=False, name=path.name, **options)
+    return job
+
+
+def has_begun(job: Job) -> Callable[[], bool]:
+    return lambda: any(state.pid for state in job.ranks)
+
+
+def test_jobs_that_wait_start_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    first = launch(tmp_path / "first", [0])
+    wait_until(has_begun(first))
+    second = launch(tmp_path / "second", [0, 1], wait="free")
+    wait_until(lambda: second.awaits.startswith("for first"))
+    third = launch(tmp_path / "third", [1], wait="free")
+    wait_until(lambda: third.awaits.startswith("for second"))
+    other = row(second)
+    assert (other["state"], other["note"]) == ("waiting", "waiting for first of this process")
+    assert describe.headline(second) == "second on 2 ranks: waiting for first of this process"
+    assert second.notice == "", "it doesn't run beside the other job"
+    (tmp_path / "first").touch()
+    wait_until(has_begun(second))
+    assert second.awaits == ""
+    assert not has_begun(third)()
+    (tmp_path / "second").touch()
+    (tmp_path / "third").touch()
+    assert (first.result(), third.result()) == ([str(tmp_path / "first")], [str(tmp_path / "third")])
+
+
+def test_memory_that_other_processes_hold_is_waited_for(tmp_path: Path, two_gpus: list[str]) -> None:
+    HELD.update({two_gpus[0]: DeviceUse(3 << 20), two_gpus[1]: DeviceUse(60 << 30, {1: 60 << 30})})
+    (tmp_path / "done").touch()
+    assert launch(tmp_path / "done", [0], wait="free").result() == [str(tmp_path / "done")]
+    job = launch(tmp_path / "done", [0, 1], wait="free")
+    wait_until(lambda: job.awaits == "for GPU 1, where processes hold 60.0 GB")
+    HELD.clear()
+    assert job.result() == [str(tmp_path / "done")] * 2
+
+
+def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> None:
+    HELD[two_gpus[0]] = DeviceUse(60 << 30)
+    job = launch(tmp_path / "never", [0], wait="free")
+    wait_until(lambda: bool(job.awaits))
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.result()
+    assert not has_begun(job)()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wait": "long"}, "wait='long' is unknown; choose one of 'no', 'free'"),
+        ({"wait": "free", "device": "cpu"}, "waits for GPUs, but these ranks run on device='cpu'"),
+        ({"wait": "free", "num_nodes": 2}, "looks at the GPUs of this machine only"),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        notebook_launcher(until, ("",), **options)
