@@ -24,7 +24,7 @@ export class About {
   #draw(): void {
     const facts = Object.entries(this.#facts);
     const isNotified = chosen("notify") && canNotify() && Notification.permission === "granted";
-    const blocked = canNotify() ? nothing : "The browser lets only pages of this machine or https notify";
+    const blocked = canNotify() ? nothing : "Browsers allow notifications only on localhost and over HTTPS";
     render(
       html`<dl class="na-about-facts">${facts.map(
         ([name, fact]) => html`<dt class="na-key">${name}</dt><dd class="na-about-fact">${fact}</dd>`,

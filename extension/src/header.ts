@@ -16,10 +16,10 @@ const LABELS: Record<StopState, string> = {
 };
 const HINTS: Record<StopState, string> = {
   stop: "Ask every rank to stop",
-  stopping: "The ranks have a few seconds to end by themselves. Click again to kill them now",
-  killing: "The ranks are being killed",
-  stopped: "The job is over",
-  disconnected: "The kernel that showed the job here has ended: attach() shows it again, with a button that works",
+  stopping: "The ranks have a few seconds to exit on their own. Click again to kill them now",
+  killing: "Killing the ranks",
+  stopped: "The job has ended",
+  disconnected: "Kernel died or was restarted. Select Attach to insert a cell that shows the job",
 };
 
 const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };

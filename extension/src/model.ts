@@ -25,6 +25,8 @@ export const STATUSES = [
   "cancelled",
   "interrupted",
   "ended with its kernel",
+  "ended with its command",
+  "ended with its process",
 ] as const;
 export type Status = (typeof STATUSES)[number];
 

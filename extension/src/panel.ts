@@ -151,7 +151,10 @@ export class Panel {
     this.#tabs.element.hidden = head.brief;
     this.#about.update(head.about);
     if (!head.brief) {
-      setText(this.#events, head.changes.join("\n") || "Nothing yet: restarts and changes that you make appear here.");
+      setText(
+        this.#events,
+        head.changes.join("\n") || "No events yet. Restarts and the changes that you make appear here.",
+      );
       this.#tabs.setCount(EVENTS_TAB, head.changes.length);
       hasMore = this.#ranks.update(state);
       this.#log.update({});

@@ -161,9 +161,9 @@ def _slow_rest(times: ByRank) -> Iterator[str]:
     found = f"{percent(share)} of the time is spent outside the loader, the model, backward and the optimizer"
     line = _at(times, "rest")
     if line:
-        yield f"{found}{line}: do this less often than at every step, or make it cheaper"
+        yield f"{found}{line}: don't do this on every step, or make it cheaper"
     else:
-        yield f"{found}: look for logging, .item(), evaluation or checkpoints at every step, with job.flamegraph()"
+        yield f"{found}: look for logging, .item(), evaluation, or checkpoints on every step with job.flamegraph()"
 
 
 def _unused_search(times: ByRank) -> Iterator[str]:

@@ -158,11 +158,13 @@ def _ended(job: JobState) -> Iterator[Finding]:
         return
     first, _, rest = job.outcome.error.partition("\n")
     failed = rank_error.failed(job.ranks)
-    kinds = {Status.FAILED: _kind(failed, job.outcome.error), Status.LOST: LOST}
+    kind = LOST if job.status.is_lost else STOPPED
+    if job.status is Status.FAILED:
+        kind = _kind(failed, job.outcome.error)
     evidence = [Evidence("its error", rest.strip("\n"))] if rest.strip() else []
     causes = [state for state in failed if state.failed is None or not state.failed.from_peer]
     lines = _last_lines(job, causes)
-    yield Finding(kinds.get(job.status, STOPPED), first or f"it was {job.status.value}", [*evidence, *lines])
+    yield Finding(kind, first or f"it was {job.status.value}", [*evidence, *lines])
 
 
 def _failing(job: JobState) -> Iterator[Finding]:

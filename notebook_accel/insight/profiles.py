@@ -39,8 +39,8 @@ MOST_RANKS = 32
 _MOST_CHARACTERS = 100
 _PARTS = (
     ("computation", "#f2b84b", "#1a1a1a"),
-    ("communication that computation hides", "#9cc3e6", "#1a1a1a"),
-    ("communication that nothing hides", "#b3261e", "#ffffff"),
+    ("overlapped communication", "#9cc3e6", "#1a1a1a"),
+    ("exposed communication", "#b3261e", "#ffffff"),
     ("gaps", "#cccccc", "#1a1a1a"),
 )
 _OPERATION = ("operation", "ms a step", "share", "calls a step", "where ranks differ")
@@ -197,12 +197,12 @@ def _operation_line(operation: Operation) -> str:
 
 
 def shares(summary: RankSummary) -> str:
-    """`60% computation, 30% communication (a third of it hidden), 20% gaps`, as shares of the steps."""
+    """`60% computation, 30% communication (33% of it overlapped), 20% gaps`, as shares of the steps."""
     total = summary.seconds or 1.0
     parts = [f"{summary.compute / total:.0%} computation"]
     if summary.communication:
-        hidden = f"{summary.hidden / summary.communication:.0%} of it hidden by computation"
-        parts.append(f"{summary.communication / total:.0%} communication ({hidden})")
+        overlapped = f"{summary.hidden / summary.communication:.0%} of it overlapped"
+        parts.append(f"{summary.communication / total:.0%} communication ({overlapped})")
     return ", ".join([*parts, f"{summary.gaps / total:.0%} gaps"])
 
 

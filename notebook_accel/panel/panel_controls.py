@@ -27,12 +27,12 @@ _LABELS = {
     PROFILE: ("Profile", f"Show below what the next {_STEPS} steps spend their time on, with torch's profiler"),
 }
 _BUSY = {
-    PAUSE: "Pausing after this step …",
-    RESUME: "Resuming …",
-    CHECKPOINT: "Saving a checkpoint …",
-    END_AFTER_EPOCH: "Ending after this epoch …",
-    FLAMEGRAPH: f"Sampling for {_SECONDS} s …",
-    PROFILE: f"Profiling {_STEPS} steps …",
+    PAUSE: "Pausing after this step…",
+    RESUME: "Resuming…",
+    CHECKPOINT: "Saving a checkpoint…",
+    END_AFTER_EPOCH: "Ending after this epoch…",
+    FLAMEGRAPH: f"Sampling for {_SECONDS} s…",
+    PROFILE: f"Profiling {_STEPS} steps…",
 }
 
 
@@ -72,7 +72,7 @@ class PanelControls:
             except ValueError:
                 self._feedback = f"{name}={given!r} is not a finite number" if given else f"{name} needs a number"
                 return
-            self._feedback = f"Changing {name} after this step …"
+            self._feedback = f"Changing {name} after this step…"
         elif action in (FLAMEGRAPH, PROFILE):
             if self._inspecting:
                 return
@@ -104,16 +104,16 @@ class PanelControls:
         found = self._job.controls
         if found is None:
             return []
-        refusals = dict(found.refusals)
+        refusals = {action: f"{_LABELS[action][0]} is not possible: {why}" for action, why in found.refusals.items()}
         first = PAUSE
         if self._job.is_paused:
             first = RESUME
-            refusals[CHECKPOINT] = refusals.get(CHECKPOINT) or "it is paused: resume it first"
+            refusals[CHECKPOINT] = refusals.get(CHECKPOINT) or "Resume to save a checkpoint"
         return [_command(action, refusals.get(action, "")) for action in (first, CHECKPOINT, END_AFTER_EPOCH)]
 
     def _inspections(self) -> list[Command]:
         """The buttons of any job."""
-        refusal = "the previous one isn't ready yet" if self._inspecting else ""
+        refusal = "Wait until the previous one is ready" if self._inspecting else ""
         return [_command(action, refusal) for action in (FLAMEGRAPH, PROFILE)]
 
     def _calls(self, values: Mapping[str, float]) -> dict[str, Callable[[], object]]:
@@ -146,9 +146,7 @@ class PanelControls:
 
 def _command(action: str, refusal: str) -> Command:
     label, hint = _LABELS[action]
-    if refusal:
-        hint = f"{label} is not possible: {refusal}"
-    return {"action": action, "label": label, "hint": hint, "possible": not refusal}
+    return {"action": action, "label": label, "hint": refusal or hint, "possible": not refusal}
 
 
 def _tunable(tunable: TunableChanged) -> Tunable:

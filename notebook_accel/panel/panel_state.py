@@ -245,17 +245,14 @@ def _kernel_lost_note(job: Job) -> str:
     """The notice that the browser shows once the kernel is gone, for jobs that outlive it."""
     if not job.elsewhere or job.status.ended:
         return ""
-    return (
-        "The kernel that showed this job here has ended. The job runs without it: "
-        f"notebook_accel.attach({job.id!r}) shows its state."
-    )
+    return f"Kernel died or was restarted. The job is still running: notebook_accel.attach({job.id!r}) shows its state."
 
 
 def _note(job: Job) -> str:
     """A notice for the user about the whole job."""
     left = [state.rank for state in job.ranks if not state.phase.ended]
     if job.stopping == 1 and left and not job.status.ended:
-        return f"Waiting up to {GRACE:g} s for {named(left)} to end by themselves; click again to kill now."
+        return f"Waiting up to {GRACE:g} s for {named(left)} to exit on their own. Click again to kill them now."
     explained = location.explain(job) or " ".join(resources.warnings(job)[:1] if _is_grid(job) else ())
     if job.stalled and any(place.frames for place in job.stalled.places):
         explained += ". Expand a rank to see its Python stack."

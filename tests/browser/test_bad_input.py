@@ -130,7 +130,7 @@ def test_a_kernel_that_dies_while_it_starts_ranks_is_named(own_page: Page) -> No
     dialog = page.tab.get_by_role("dialog")
     expect(dialog).to_contain_text("appears to have died")  # by JupyterLab
     dialog.get_by_role("button", name="Ok").click()
-    expect(dialog).to_contain_text("The kernel ended or was restarted before it answered.")
+    expect(dialog).to_contain_text("The kernel died or was restarted before it answered.")
     page.screenshot("died")
     dialog.get_by_role("button", name="Close").click()
     expect(control).to_have_text("This kernel")

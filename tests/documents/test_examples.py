@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAID = {
-    "02_cells_on_every_rank": ["[0] (0, 1.0)\n[1] (1, 1.0)", "(-n sets the number)", "True"],
+    "02_cells_on_every_rank": ["[0] (0, 1.0)\n[1] (1, 1.0)", "(change with -n)", "True"],
     "04_fine_tuning": ["gradients of 2 batches", "was killed by SIGKILL", "resuming from killed/checkpoint_", "True"],
     "05_fsdp2": ["'whole'", "(Shard(dim=0),)", "wrote 28 tensors", "% of 200 rows are sorted"],
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],

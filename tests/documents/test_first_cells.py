@@ -80,11 +80,8 @@ def test_a_first_cell_takes_what_there_is_and_says_so(page: Path) -> None:
             2: (2, "cuda"),
             8: (8, "cuda"),
         }
-        assert (
-            made[0].notice
-            == "no accelerator found: launching on 2 processes of the CPU (num_processes sets the number)"
-        )
-        assert made[1].notice == "one GPU found: launching on 1 process (with gpus=[0, 0], two share it)"
+        assert made[0].notice == "No GPU found; using 2 CPU processes (change with num_processes)"
+        assert made[1].notice == "One GPU found; using 1 process (with gpus=[0, 0], two share it)"
         assert [(made[gpus].device_text, made[gpus].notice) for gpus in (2, 8)] == [("2 × H100", ""), ("8 × H100", "")]
 
 

@@ -79,8 +79,8 @@ def test_a_gpu_that_admits_no_process_cannot_be_used() -> None:
 @pytest.mark.parametrize(
     ("pid", "words"),
     [
-        (4321, r"GPU 1 is in an exclusive .* and process 4321 holds it: wait for its end, or pass gpus=\[0\]"),
-        (os.getpid(), r"GPU 1 is .* and this notebook holds it: restart the kernel and use no GPU in it, or pass"),
+        (4321, r"GPU 1 is in an exclusive .* and is in use by process 4321: wait for its end, or pass gpus=\[0\]"),
+        (os.getpid(), r"GPU 1 is .* and is in use by this notebook: restart the kernel and use no GPU in it, or pass"),
     ],
     ids=["another process", "this one"],
 )

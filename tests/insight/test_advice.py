@@ -80,7 +80,7 @@ def test_a_tiny_batch_is_mostly_overhead() -> None:
 def test_the_line_that_takes_most_of_a_part_is_named() -> None:
     slow = times({"rest": 6.0}, lines=[HotLine("rest", "In[3] line 12", "losses.append(loss.item())", 0.8)])
     assert of(slow, slow)[0].endswith(
-        "backward and the optimizer, mostly at In[3] line 12 (losses.append(loss.item())): do this less often than at "
+        "backward and the optimizer, mostly at In[3] line 12 (losses.append(loss.item())): don't do this on "
         "every step, or make it cheaper"
     )
     assert "mostly" not in of(slow, times({"rest": 6.0}))[0]  # another line on the other rank

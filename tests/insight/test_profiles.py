@@ -35,7 +35,7 @@ def events(path: Path) -> list[dict[str, Any]]:
 
 def test_the_text_has_the_parts_of_a_step_and_the_operations_where_ranks_differ() -> None:
     text = repr(JobProfile("train()", {0: rank(), 3: rank(200)}, ["rank 1 did not reply"], several_nodes=False))
-    rest = "computation, 20% communication (0% of it hidden by computation)"
+    rest = "computation, 20% communication (0% of it overlapped)"
     assert text.splitlines() == [
         "train() on ranks 0,3: 1 step, 1.0 ms each",
         "rank 1 did not reply",

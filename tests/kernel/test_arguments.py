@@ -25,7 +25,7 @@ def taken_port(port: int = 0) -> Iterator[int]:
 
 def test_the_defaults_say_how_many_processes_they_start(notebook: Notebook):
     cell = notebook.check("notebook_launcher(lambda: int(os.environ['WORLD_SIZE']))")
-    match = re.search(r"launching on (\d+) process(es)? of the CPU \(num_processes sets the number\)", cell.text)
+    match = re.search(r"using (\d+) CPU process(?:es)? \(change with num_processes\)", cell.text)
     assert match is not None, cell
     assert cell.stderr == ""
     count = int(match[1])

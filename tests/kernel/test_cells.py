@@ -831,7 +831,7 @@ def test_another_number_of_ranks_starts_them_anew(cells: Cells):
     assert "starting 1 rank instead of 2" in found.stderr
     cells.notebook.check("%accelerate stop\n%accelerate -n 2\n%accelerate --reset")
     chosen = cells(IMPORTS)
-    assert "(-n sets the number)" in chosen.stdout
+    assert "(change with -n)" in chosen.stdout
     assert chosen.stderr == "", "a number that was chosen is no warning, which front ends draw in red"
     cells(IMPORTS, "-n 2")
 

@@ -74,7 +74,7 @@ def test_the_ranks_of_a_detached_job_die_with_its_driver(plain: Notebook, go: Pa
     cell = plain.check("job = notebook_launcher(work, (go,), num_processes=2, detach=True)")
     plain.read_until(cell, "rank 1 is ready", timeout=20)
     driver(plain).kill()
-    assert plain.value("job.wait(10), job.status.value") == (True, "ended with its kernel")
+    assert plain.value("job.wait(10), job.status.value") == (True, "ended with its process")
     cell = plain.run("job.result()")
     assert cell.error == "JobLostError"
     assert "ended because the process that ran it was killed" in cell.error_text

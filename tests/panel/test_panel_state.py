@@ -404,4 +404,4 @@ def test_a_job_that_is_to_end_says_for_whom_it_waits() -> None:
     job = a_job(3)
     job.stopping = 1
     job.apply(1, Exited(0))
-    assert StateMaker(job).whole()["head"]["note"].startswith("Waiting up to 5 s for ranks 0,2 to end by themselves")
+    assert StateMaker(job).whole()["head"]["note"].startswith("Waiting up to 5 s for ranks 0,2 to exit on their own")

@@ -75,7 +75,7 @@ export class CellsMode {
       const { content } = await execute(kernel, code, {}, (stream) => {
         said[stream.name] = (said[stream.name] ?? "") + stream.text;
       }).catch(() => {
-        throw new Error("The kernel ended or was restarted before it answered.");
+        throw new Error("The kernel died or was restarted before it answered.");
       });
       if (content.status === "error") throw new Error(explain(content.ename, content.evalue));
       return { where: (said.stdout ?? "").trim(), notices: (said.stderr ?? "").trim() };

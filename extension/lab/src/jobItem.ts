@@ -19,11 +19,11 @@ export interface JobActions {
   choose(row: JobRow, isChosen: boolean): void;
 }
 
-const OPEN = "Show the panel of the job in a tab";
+const OPEN = "Open the job's panel in a tab";
 const ATTACH = "Insert a cell that shows the job, below the active cell";
 const RESUME = "Insert a cell that continues the training, below the active cell";
 const DELETE = "Delete the record of the job";
-const STOP = "Interrupt the ranks, as Stop of the panel does";
+const STOP = "Stop the ranks, as Stop in the panel does";
 const KILL = "Kill the ranks now";
 
 export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): TemplateResult {
@@ -41,7 +41,7 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
   };
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status} data-state=${row.state}>
     <div class="na-lab-heading">
-      <input class="na-lab-choice" type="checkbox" title="Choose the job for a comparison"
+      <input class="na-lab-choice" type="checkbox" title="Select the job to compare it"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title">${row.title}</span>

@@ -118,3 +118,10 @@ export class Jobs {
 export function statusText(row: JobRow): string {
   return row.live || row.code ? row.state : "ended";
 }
+
+/** How a job has ended, in a sentence: `train() failed on rank 1: KeyError: 'x'`. */
+export function endText(row: JobRow): string {
+  const status = statusText(row);
+  if (!row.note) return `${row.title}: ${status}`;
+  return `${row.title} ${status}${row.note.startsWith("rank ") ? " on" : ":"} ${row.note}`;
+}

@@ -12,7 +12,7 @@ import { INotebookTracker, NotebookActions } from "@jupyterlab/notebook";
 import { Token } from "@lumino/coreutils";
 import { ATTACH, CATEGORY, OPEN, RESUME, SHOW_JOBS, STOP } from "./commands";
 import { insertCell, resumeCode } from "./insertCell";
-import { Jobs, statusText } from "./jobs";
+import { endText, Jobs } from "./jobs";
 import type { JobTab } from "./jobTab";
 import type { JobRow } from "./model";
 import { deleteJob, stopJob } from "./server";
@@ -58,12 +58,12 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     const { commands } = app;
     commands.addCommand(SHOW_JOBS, {
       label: "Show Jobs",
-      caption: "Show the jobs of notebook-accel in the right sidebar",
+      caption: "Show the training jobs in the right sidebar",
       execute: () => app.shell.activateById(sidebar.id),
     });
     commands.addCommand(ATTACH, {
       label: "Attach to the Last Job",
-      caption: "Insert a cell that shows the job that runs, or else the last one",
+      caption: "Insert a cell that shows the running job, or the last one if none is running",
       execute: async () => {
         await jobs.refresh();
         const row = jobs.running ?? jobs.rows.find((each) => each.code);
@@ -74,7 +74,7 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     const tabs = new WidgetTracker<JobTab>({ namespace: "notebook-accel-jobs" });
     commands.addCommand(OPEN, {
       label: "Open the Running Job",
-      caption: "Show the panel of the job that runs, or else of the last one, in a tab",
+      caption: "Open the panel of the running job in a tab, or of the last one if none is running",
       execute: async ({ job }) => {
         if (!job) await jobs.refresh();
         const id = job ? String(job) : (jobs.running ?? jobs.rows[0])?.id;
@@ -101,7 +101,7 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     });
     commands.addCommand(STOP, {
       label: "Stop the Running Job",
-      caption: "Interrupt the ranks of the last job that runs",
+      caption: "Stop the ranks of the running job that was launched last",
       execute: async () => {
         await jobs.refresh();
         if (jobs.running) stop(jobs.running);
@@ -125,8 +125,8 @@ function request(jobs: Jobs, failure: string, send: () => Promise<void>): void {
 
 async function remove(jobs: Jobs, row: JobRow): Promise<void> {
   const answer = await showDialog({
-    title: `Delete the record of ${row.title}?`,
-    body: `Job ${row.id} and everything that it recorded are deleted from the disk: its output, metrics and results.`,
+    title: `Delete ${row.title}?`,
+    body: `This deletes job ${row.id} and everything recorded for it from the disk: its output, metrics, and results.`,
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: "Delete" })],
   });
   if (answer.button.accept) request(jobs, "The job can't be deleted", () => deleteJob(row.id));
@@ -137,7 +137,7 @@ function notify(row: JobRow, open: () => void): void {
   if (row.stopping > 0 || row.seconds < SHORTEST_TOLD) return;
   const tell =
     row.status === "done" ? Notification.success : row.status === "failed" ? Notification.error : Notification.info;
-  tell(`${row.title}: ${statusText(row)}${row.note ? `. ${row.note}` : ""}`, {
+  tell(endText(row), {
     autoClose: row.status === "failed" ? 15_000 : 5000,
     actions: [{ label: "Open job", callback: open }],
   });

@@ -14,6 +14,8 @@ export const STATUSES = [
   "cancelled",
   "interrupted",
   "ended with its kernel",
+  "ended with its command",
+  "ended with its process",
 ] as const;
 export type Status = (typeof STATUSES)[number];
 

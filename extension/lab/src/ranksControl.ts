@@ -34,7 +34,7 @@ export class RanksControl extends Widget {
   private async choose(): Promise<void> {
     const form = new Form(this.mode.ranks ?? 0);
     const answer = await showDialog({
-      title: "Where cells run",
+      title: "Run cells on…",
       body: form,
       buttons: [Dialog.cancelButton(), Dialog.okButton({ label: "Apply" })],
     });
@@ -87,9 +87,9 @@ class Form extends Widget {
     this.node.append(
       make("label", "", {}, this.here, " This kernel"),
       make("label", "", {}, this.everywhere, " Every cell on ", this.number, " ranks"),
-      make("p", "", {}, "Another number of ranks restarts them. The variables of the kernel stay."),
+      make("p", "", {}, "Changing the number restarts the ranks. The kernel keeps its variables."),
     );
-    if (ranks > 0) this.node.append(make("label", "", {}, this.keep, " New ranks get the variables of rank 0"));
+    if (ranks > 0) this.node.append(make("label", "", {}, this.keep, " Copy the variables of rank 0 to the new ranks"));
   }
 
   getValue(): Choice {

@@ -78,5 +78,5 @@ async function ask(method: string, path: string[], query = "", content?: object)
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
   if (response.status === 404 && path.length === 1) throw new Error(MISSING);
   const message = typeof answer?.message === "string" ? answer.message : response.statusText;
-  throw new Error(message || `The Jupyter server has answered with status ${response.status}.`);
+  throw new Error(message || `The Jupyter server answered with status ${response.status}.`);
 }

@@ -83,7 +83,7 @@ export class Sidebar extends Widget {
     const hint =
       count > MOST_COMPARED
         ? `At most ${MOST_COMPARED} jobs fit on one chart`
-        : "Draw a metric of the jobs that you have ticked on one chart";
+        : "Draw the metrics of the selected jobs on one chart";
     const message = problem || (known && !rows.length ? NONE : "");
     const actions = { ...this.actions, choose: (row: JobRow, isChosen: boolean) => this.choose(row, isChosen) };
     const items = repeat(

@@ -7,7 +7,7 @@ const listJobs = vi.hoisted(() => vi.fn<(brief: boolean) => Promise<JobListing>>
 const anyRuns = vi.hoisted(() => vi.fn<() => Promise<boolean>>());
 vi.mock("../src/server", () => ({ anyRuns, listJobs }));
 
-const { Jobs } = await import("../src/jobs");
+const { endText, Jobs } = await import("../src/jobs");
 
 const ROW: JobRow = {
   id: "0a1b2c",
@@ -236,4 +236,11 @@ test("of a job that can't be read, only that it has ended is said", () => {
     note: "can't be read",
   });
   expect(made.element.querySelector(".na-lab-status")?.textContent).toBe("ended");
+});
+
+test("a message says how a job has ended", () => {
+  const failed: JobRow = { ...ROW, title: "fail()", status: "failed", state: "failed", live: false };
+  expect(endText({ ...failed, note: "rank 1: KeyError" })).toBe("fail() failed on rank 1: KeyError");
+  expect(endText({ ...failed, note: "no rank has started" })).toBe("fail() failed: no rank has started");
+  expect(endText({ ...failed, status: "done", state: "done" })).toBe("fail(): done");
 });

@@ -46,7 +46,7 @@ export class Chooser {
       html`<summary class="na-fold">Choose charts <span class="na-count">${
         shown.length < names.length ? `(${shown.length} of ${names.length})` : ""
       }</span></summary>
-      <input class="na-search" type="search" placeholder="Search" aria-label="Search the metrics"
+      <input class="na-search" type="search" placeholder="Search" aria-label="Search metrics"
         ?hidden=${names.length < SEARCH_FROM} @input=${onInput} @keydown=${onKey}>
       <ul class="na-choose-list">${items}</ul>`,
       this.element,

@@ -182,7 +182,7 @@ export class Enlarged {
     const timer = setTimeout(() => {
       this.#isAwaited = false; // ask again when there is something new
       if (this.#tables.length === 0)
-        setText(this.#status, "Waiting for the kernel; the chart has fewer points until then.");
+        setText(this.#status, "Waiting for the kernel. Until it answers, the chart has fewer points.");
     }, PATIENCE);
     this.#host.requests.detail(this.#id, this.#question(MOST_POINTS, false), (detail) => {
       clearTimeout(timer);
@@ -202,7 +202,7 @@ export class Enlarged {
     this.#askAt = performance.now() + pause;
     if (tables.length > 0) this.#tables = tables;
     const thinned = tables.some((table) => !isExact(table))
-      ? "Each point stands for several steps; zoom in to see each."
+      ? "Each point covers several steps. Zoom in to see every step."
       : "";
     setText(this.#status, [problem, thinned].filter(Boolean).join(". "));
     this.#draw();

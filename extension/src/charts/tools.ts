@@ -90,7 +90,7 @@ export class Tools {
       <span class="na-space"></span>
       <button type="button" class="na-tool" ?hidden=${!this.#isZoomed} @click=${reset}>Reset zoom</button>
       <button type="button" class="na-tool" title="Download the values as CSV" @click=${csv}>CSV</button>
-      <button type="button" class="na-tool" title="Download the picture as PNG" @click=${png}>PNG</button>`,
+      <button type="button" class="na-tool" title="Download the chart as PNG" @click=${png}>PNG</button>`,
       this.element,
     );
   }

@@ -20,7 +20,6 @@ from notebook_accel.events import (
 from notebook_accel.jupyter.reader.run_metric import MainMetric
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.journal.followed_job import FollowedState
 from notebook_accel.launch.journal.records import Record
@@ -102,11 +101,12 @@ def glance(record: Record) -> Job:
     Raises:
         JobLostError: Its state can't be read.
     """
-    start, end = StoredState.read(record.path).ends()
+    stored = StoredState.read(record.path)
+    start, end = stored.ends()
     job = Job("", 0, 0)
     job.restore([(None, start), (None, AttemptStarted(0))])
     if end is not None or not record.is_running():
-        job.apply(None, end or record.unwritten_end() or JobEnded(Status.LOST.value, record.last_written(), _LOST))
+        job.apply(None, end or record.unwritten_end() or JobEnded(stored.head.lost.value, record.last_written(), _LOST))
     return job
 
 

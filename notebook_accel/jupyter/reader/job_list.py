@@ -12,7 +12,6 @@ from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.model import JobListing, JobRow
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
 from notebook_accel.jupyter.reader.job_row import POINTS, damage, row, unreadable, without_superseded
-from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import is_written_by_us
 from notebook_accel.launch.journal.records import Record
@@ -124,7 +123,7 @@ class JobList:
             if entry.fold is None or not entry.fold.update(deadline):
                 return self._brief_row(entry, record, version)
             found = row(entry.fold.job, entry.fold.metric(POINTS))
-            entry.is_over = entry.fold.job.status.ended and entry.fold.job.status is not Status.LOST
+            entry.is_over = entry.fold.job.status.ended and not entry.fold.job.status.is_lost
         except JobLostError as error:
             found = unreadable(record, str(error))
         except Exception as error:  # a damaged journal may hold anything, and must not hide the other jobs

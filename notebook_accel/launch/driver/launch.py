@@ -92,7 +92,8 @@ class Launch:
             part_of=planned.part_of,
         )
         self.job.begin_with(rules)
-        self.journal = Journal(self.job, detached=detached, saved=saved)
+        is_command = streams is not Streams.CALLS
+        self.journal = Journal(self.job, detached=detached, is_command=is_command, saved=saved)
         self.notifications = Notifications(self.job, planned.config.notify, environ)
         self._open_view = open_view
         self.collect: Collect = unpickled

@@ -72,7 +72,7 @@ class Notifications:
 
     def _on_event(self, rank: int | None, event: Event) -> None:
         if isinstance(event, JobEnded) and not self._job.launched.part_of:
-            is_failed = self._job.status in (Status.FAILED, Status.LOST)
+            is_failed = self._job.status is Status.FAILED or self._job.status.is_lost
             self._notify(FAILED if is_failed else ENDED, event.error.partition("\n")[0])
         elif isinstance(event, Stalled):
             begins = bool(event.places) and not self._is_stalled

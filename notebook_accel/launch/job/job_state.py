@@ -70,10 +70,17 @@ class Status(str, enum.Enum):
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     LOST = "ended with its kernel"
+    LOST_WITH_COMMAND = "ended with its command"
+    LOST_WITH_PROCESS = "ended with its process"
 
     @property
     def ended(self) -> bool:
         return self not in (Status.STARTING, Status.RUNNING)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what ran the job ended first, without recording how the job ended."""
+        return self in (Status.LOST, Status.LOST_WITH_COMMAND, Status.LOST_WITH_PROCESS)
 
 
 class JobState:
@@ -219,7 +226,7 @@ class JobState:
             self.stopping = event.times
         elif isinstance(event, JobEnded):
             self.outcome, self.status, self.ended = event, Status(event.status), event.at
-            if self.status is Status.LOST:
+            if self.status.is_lost:
                 self._lose_ranks()
         for listener in self._listeners:
             listener(rank, event)

@@ -20,6 +20,12 @@ from notebook_accel.launch.journal.requests import rank_requester
 from notebook_accel.launch.journal.state_file import StateReader
 from notebook_accel.owner import Owner
 
+_CAUSES = {
+    Status.LOST: "its kernel was restarted or died",
+    Status.LOST_WITH_COMMAND: "the command that ran it was killed",
+    Status.LOST_WITH_PROCESS: "the process that ran it was killed",
+}
+
 
 class FollowedState:
     """The state of a job, without what its ranks have written and reported."""
@@ -65,7 +71,7 @@ class FollowedState:
             return False
         if not self.read_state():  # the process may have recorded the end just before it exited
             end = self.record.unwritten_end()
-            self.job.apply(None, end or JobEnded(Status.LOST.value, self.record.last_written(), unrecorded()))
+            self.job.apply(None, end or JobEnded(self._state.head.lost.value, self.record.last_written(), unrecorded()))
         return True
 
 
@@ -141,9 +147,7 @@ class FollowedJob(FollowedState):
             raise JobLostError(f"the job's reports can't be read: {error}") from error
 
     def _unrecorded(self) -> str:
-        text = f"{self.job.title} ended because " + (
-            "the process that ran it was killed" if self._state.head.detached else "its kernel was restarted or died"
-        )
+        text = f"{self.job.title} ended because {_CAUSES[self._state.head.lost]}"
         if self.record.saved_launch.exists():
             text += f". To continue it from its checkpoints, run {resume_commands(self.record.id)}"
         return text

@@ -62,7 +62,7 @@ def summarize(record: Record) -> JobSummary:
     stored = StoredState.read(record.path)
     start, end = stored.ends()
     end = end or record.unwritten_end()
-    status = Status(end.status) if end else Status.RUNNING if running else Status.LOST
+    status = Status(end.status) if end else Status.RUNNING if running else stored.head.lost
     ended = end.at if end else time.time() if running else record.last_written()
     return JobSummary(
         start.id,

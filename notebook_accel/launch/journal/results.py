@@ -90,7 +90,7 @@ def result_of(job: Job, record: Record) -> Any:
         return _values(job, record)
     if job.status is Status.FAILED:
         raise _error(job, job.outcome, record)
-    raise (JobLostError if job.status is Status.LOST else JobCancelledError)(job.outcome.error)
+    raise (JobLostError if job.status.is_lost else JobCancelledError)(job.outcome.error)
 
 
 def _values(job: Job, record: Record) -> list[Any] | None:

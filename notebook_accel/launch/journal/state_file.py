@@ -64,6 +64,8 @@ class Head:
     """The notebook that the job was launched from."""
     detached: bool = False
     """Whether the owner runs only this job, and keeps running when the notebook ends."""
+    is_command: bool = False
+    """Whether the owner is a command that runs a script, rather than a kernel."""
     checkpoint_dir: str = ""
     """The absolute path of the folder that the job saves checkpoints to, if it does."""
     number: int = 0
@@ -72,6 +74,13 @@ class Head:
     """The bytes of the lines below."""
     checksum: int = 0
     """Of these lines."""
+
+    @property
+    def lost(self) -> Status:
+        """The status of the job if its owner ends without recording how the job ended."""
+        if self.is_command:
+            return Status.LOST_WITH_COMMAND
+        return Status.LOST_WITH_PROCESS if self.detached else Status.LOST
 
     def of(self, number: int, lines: bytes) -> Head:
         """The head of a state."""

@@ -93,12 +93,15 @@ class Journal:
     is_seen = False
     """Whether another process shows the job now."""
 
-    def __init__(self, job: Job, *, detached: bool = False, saved: SavedLaunch | None = None) -> None:
+    def __init__(
+        self, job: Job, *, detached: bool = False, is_command: bool = False, saved: SavedLaunch | None = None
+    ) -> None:
         self._job = job
         self._head = Head(
             owner=Owner.this(),
             origin=console.current.origin(),
             detached=detached,
+            is_command=is_command,
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
         )
         self._saved = saved

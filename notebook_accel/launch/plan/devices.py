@@ -12,7 +12,7 @@ from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import tpus
 
-_ONE_GPU = "one GPU found: launching on 1 process (with {}, two share it)"
+_ONE_GPU = "One GPU found; using 1 process (with {}, two share it)"
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ def _on_cpu(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> 
     if config.num_processes is not None:
         return DeviceChoice(config.num_processes, environ)
     limit = min(hardware.cores, DEFAULT_CPU_RANKS, max_ranks or DEFAULT_CPU_RANKS)
-    why = "no accelerator found" if config.device is None else config.spell("device", "cpu")
+    why = "No GPU found" if config.device is None else config.spell("device", "cpu")
     if config.device is None and hardware.hidden_gpus:
         why = f"GPUs found, but {hardware.hidden_gpus}"
     if config.device is None and hardware.tpu is not None and hardware.tpu.unusable and not hardware.tpu.emulated:
         why = f"{hardware.tpu} found, but {hardware.tpu.unusable}"
-    processes = f"{limit} process" + ("es" if limit > 1 else "")
+    processes = f"{limit} CPU process" + ("es" if limit > 1 else "")
     option = config.spell("num_processes")
-    return DeviceChoice(limit, environ, notice=f"{why}: launching on {processes} of the CPU ({option} sets the number)")
+    return DeviceChoice(limit, environ, notice=f"{why}; using {processes} (change with {option})")
 
 
 def _on_gpus(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) -> DeviceChoice:
@@ -151,7 +151,7 @@ def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int])
         how = "restart the kernel and use no GPU in it" if holder == os.getpid() else "wait for its end"
         other = f", or pass {config.spell('gpus', free)}" if free else ""
         raise HardwareError(
-            f"GPU {index} is in an exclusive compute mode, which admits one process, and {where} holds it: "
+            f"GPU {index} is in an exclusive compute mode, which admits one process, and is in use by {where}: "
             f"{how}{other}; nvidia-smi -i {index} -c DEFAULT ends that mode"
         )
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from notebook_accel.launch.driver.attach import jobs
 from tests.launch.own_processes import wait_until
 from tests.live_notebook import without_gloo
 
@@ -280,6 +281,15 @@ ENDS: dict[str, tuple[Callable[[Waiting], object], int]] = {
     "kill what starts the ranks": (lambda launch: launch.starter.kill(), 137),
     "kill both": (lambda launch: [each.kill() for each in (launch.command, launch.starter)], -9),
 }
+
+
+def test_a_killed_launch_ended_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_ACCEL_STATE", str(tmp_path / "state"))
+    with waiting(tmp_path, DOORS["fork server"]) as launch:
+        launch.command.kill()
+        launch.command.communicate(timeout=60)
+        (listed,) = jobs()
+    assert listed.status_text == "ended with its command"
 
 
 @pytest.mark.parametrize("way", ENDS)

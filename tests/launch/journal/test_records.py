@@ -19,10 +19,13 @@ from click.testing import CliRunner
 from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import AttemptStarted, Lines, Phase, PhaseChanged
+from notebook_accel.jupyter.reader.job_fold import glance
 from notebook_accel.launch.driver.attach import jobs
+from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pruning, records, writing
+from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.show import console
@@ -140,6 +143,26 @@ def test_a_job_ends_with_its_process(
     (listed,) = jobs()
     assert listed.status is Status.LOST
     assert prune() == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "ends"),
+    [({}, "kernel"), ({"is_command": True}, "command"), ({"detached": True}, "process")],
+    ids=["a kernel", "a command", "a process of its own"],
+)
+def test_a_lost_job_names_what_it_ended_with(
+    state: Path, monkeypatch: pytest.MonkeyPatch, runner: dict[str, bool], ends: str
+) -> None:
+    owner = replace(Owner.this(), pid=ended_process())
+    monkeypatch.setattr(writing.Owner, "this", lambda: owner)
+    record = Journal(Job("train", 0, 2), **runner).open()
+    (listed,) = jobs()
+    followed = FollowedJob(record, show=lambda: None)
+    followed.refresh()
+    text = f"ended with its {ends}"
+    assert listed.status_text.startswith(text)
+    assert text in describe.headline(followed.job)
+    assert glance(record).status.value == text
 
 
 def test_a_silent_job_that_was_killed_lasted_until_its_last_sign(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -438,9 +438,9 @@ def test_the_rank_that_others_wait_for_is_marked() -> None:
 
 
 def test_choices_that_were_made_for_the_user_stand_in_the_page() -> None:
-    job = Job("train", 0, 2, notice="no accelerator found: launching on <2>")
+    job = Job("train", 0, 2, notice="No GPU found; using <2>")
     for drawn in (html_page.draw(job), html_page.draw(job, fallback=True)):
-        assert "no accelerator found: launching on &lt;2&gt;" in drawn
+        assert "No GPU found; using &lt;2&gt;" in drawn
     assert describe.describe(job).splitlines()[1] == job.notice
 
 
