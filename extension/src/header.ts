@@ -19,7 +19,7 @@ const HINTS: Record<StopState, string> = {
   stopping: "The ranks have a few seconds to exit on their own. Click again to kill them now",
   killing: "Killing the ranks",
   stopped: "The job has ended",
-  disconnected: "Kernel died or was restarted. Select Attach to insert a cell that shows the job",
+  disconnected: "Kernel died or was restarted. Run attach() to show the job again",
 };
 
 const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };
