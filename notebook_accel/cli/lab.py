@@ -29,11 +29,12 @@ def copy(folder: Path) -> list[str]:
     """
     copied = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for source in sorted(examples().iterdir()):
-            if source.suffix in (".ipynb", ".py") and not (folder / source.name).exists():
-                shutil.copyfile(source, folder / source.name)
-                copied.append(source.name)
+        for source in sorted([*examples().iterdir(), *(examples() / "recipes").iterdir()]):
+            name = source.relative_to(examples())
+            if source.suffix in (".ipynb", ".py") and not (folder / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, folder / name)
+                copied.append(str(name))
     except OSError as error:
         raise ConfigurationError(f"the examples cannot be copied to {folder}: {error.strerror}") from error
     return copied

@@ -68,6 +68,7 @@ def test_a_lab_has_the_examples_and_leaves_what_is_there(tmp_path: Path, monkeyp
     assert result.exit_code == 0, result.output
     assert (tmp_path / "train.py").read_text() == "mine"
     assert (tmp_path / "01_first_launch.ipynb").is_file()
+    assert (tmp_path / "recipes" / "lora.ipynb").is_file()
     assert started == [
         [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={tmp_path}", "--no-browser"],
     ]

@@ -21,6 +21,12 @@ SAID = {
     "06_plain_torch": ["differ by at most 0", "[12.0, 12.0]", "[120.0, 120.0]", "rank 1 of 2 raised AttributeError"],
 }
 """What their outputs must hold. (01 is run by `scripts/demo`, 07 by the tests of frameworks.)"""
+RECIPES = {
+    "generation": ["'100 of 100 answers are right'", "3+7= 10", "True"],
+    "lora": ["with the adapter: 100%", "differences without it: ", "sums without it: 100%"],
+    "streaming": ["400 and 400 rows, 800 different ones", "was killed by SIGKILL", "the same ones: True", "True"],
+}
+"""What those of `recipes/` must hold, which the tests of frameworks run."""
 NIGHTLY = ("05_fsdp2", "06_plain_torch")
 """Those of which every line has a test elsewhere."""
 OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
@@ -29,6 +35,7 @@ OURS = (tempfile.gettempdir() + "/", f"{Path.home()}/", str(EXAMPLES.parent))
 
 SAVED = {
     **SAID,
+    **RECIPES,
     "01_first_launch": ["rank 1: accuracy 9", "lr 0.001: accuracy 9"],
     "02_cells_on_every_rank": [*SAID["02_cells_on_every_rank"], "In[5], line 3, in <module>", "In[7] on 2 ranks: done"],
     "04_fine_tuning": [*SAID["04_fine_tuning"], "% are correct after fine-tuning, 7"],
@@ -96,7 +103,7 @@ def test_the_example_with_persistent_ranks_runs_on_ranks_that_run_all_of_it(tmp_
     assert launch("--num_processes=2", EXAMPLES / "02_cells_on_every_rank.ipynb", cwd=tmp_path)[-2:] == ["True", "True"]
 
 
-@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(EXAMPLES.rglob("*.ipynb")), ids=lambda file: file.stem)
 def test_the_outputs_that_it_is_saved_with_are_there(file: Path) -> None:
     notebook = nbformat.read(file, as_version=4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -328,8 +328,9 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
         if isinstance(loader.base_dataloader.dataset, IterableDataset) and not loader.is_stateful:
             yield (
                 f"loader {index} reads an iterable dataset, whose position cannot be saved: a resumed run reads what "
-                "was done once more, and drops it. With DataLoaderConfiguration(use_stateful_dataloader=True) it "
-                f"need not{_on_random_numbers(loader.base_dataloader)}"
+                "was done once more, and drops it. DataLoaderConfiguration(use_stateful_dataloader=True) avoids this, "
+                "but only for a dataset that saves what it has read ahead, which `shuffle` of `datasets` doesn't"
+                f"{_on_random_numbers(loader.base_dataloader)}"
             )
     if has_hooks:
         yield "hooks that are registered for save_state and load_state are not called for these checkpoints"
@@ -342,7 +343,7 @@ def _on_random_numbers(loader: DataLoader[Any]) -> str:
     if loader.num_workers or isinstance(getattr(loader.dataset, "generator", None), torch.Generator):
         return ""
     return (
-        ". If it draws random numbers, for example to shuffle, they are different then, and some samples may be "
-        "repeated and others left out: have it draw from a torch.Generator in its attribute `generator`, or pass "
-        "num_workers=1 to the loader"
+        ". If it draws random numbers from a global generator, for example to shuffle, they are different then, and "
+        "some samples may be repeated and others left out: have it draw from a torch.Generator in its attribute "
+        "`generator`, or pass num_workers=1 to the loader"
     )
