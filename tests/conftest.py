@@ -27,9 +27,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Images of containers set it. A `print` is then two writes, and lines of ranks that share a pipe can mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-# What a shell script runs in the background ignores interrupts, and so would the kernels and ranks of these tests.
+# What a shell script runs in the background ignores SIGINT and SIGQUIT, and so would the kernels and ranks of these tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 _HERE = Path(__file__).parent
 _APART = {_HERE / name for name in ("browser", "documents", "frameworks", "hosts", "slurm")}
