@@ -104,7 +104,9 @@ class PanelControls:
         found = self._job.controls
         if found is None:
             return []
-        refusals = {action: f"{_LABELS[action][0]} is not possible: {why}" for action, why in found.refusals.items()}
+        refusals = {
+            action: f"{_LABELS[action][0]} is not possible: {why}" for action, why in found.refusals.items() if why
+        }
         first = PAUSE
         if self._job.is_paused:
             first = RESUME

@@ -135,6 +135,6 @@ def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
     own_page.screenshot("enlarged")
     own_page.open_gate("the end")
     cell.wait_for_end()
-    expect(cell.panel.locator("img")).to_have_count(2)
+    expect(cell.panel.locator(".na-chart canvas")).to_have_count(2)
     fits(cell)
     own_page.screenshot("ended")

@@ -58,7 +58,7 @@ def test_a_second_click_kills_ranks_that_do_not_end(page: Page) -> None:
     expect(cell.rank(1)).to_contain_text("step 0/1000")
     cell.stop.click()
     expect(cell.output).to_contain_text(BOTH_SAID)
-    expect(cell.panel).to_contain_text("click again to kill")
+    expect(cell.panel).to_contain_text("Click again to kill")
     page.screenshot("stopping")
     cell.panel.get_by_role("button", name="Stopping…").click()
     cell.wait_for_end()

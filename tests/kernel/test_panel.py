@@ -186,7 +186,7 @@ def test_a_second_stop_kills_at_once(prepared: Notebook, tmp_path: Path):
     browser.wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     browser.say(cmd="stop", click=1)
     browser.wait_for(lambda: browser.state["head"]["stopping"] == 1)
-    assert "click again to kill now" in browser.state["head"]["note"]
+    assert "Click again to kill them now" in browser.state["head"]["note"]
     browser.say(cmd="stop", click=1)  # the same click, by a longer way
     browser.wait_for(lambda: browser.acknowledged == [1, 1])
     assert browser.state["head"]["stopping"] == 1
