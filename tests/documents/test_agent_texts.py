@@ -106,6 +106,7 @@ def kind(explained: str) -> str:
     return explained.split("\n\n")[1].partition(":")[0]
 
 
+@pytest.mark.timeout(600)
 def test_a_client_that_knows_only_the_skill_trains_and_mends(tmp_path: Path) -> None:
     """Takes long on a busy machine: it launches three jobs, and each command is a process."""
     (tmp_path / "training.py").write_text(TRAINING)
