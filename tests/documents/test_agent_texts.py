@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.documents import blocks
 from tests.documents.test_blocks import ROOT
 
