@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Images of containers set it. A `print` is then two writes, and lines of ranks that share a pipe can mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-# What a shell script runs in the background ignores SIGINT and SIGQUIT, and so would the kernels and ranks of these tests.
+# A shell script has what it runs in the background ignore SIGINT and SIGQUIT, and so would the kernels and ranks here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
