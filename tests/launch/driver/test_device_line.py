@@ -16,6 +16,7 @@ from notebook_accel.jupyter.reader.job_row import row
 from notebook_accel.launch.driver import device_line
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.journal import records
 from tests.hardware.fakes import FakeGpu, FakeNvml
 from tests.live_notebook import wait_until
 
@@ -54,6 +55,7 @@ def has_begun(job: Job) -> Callable[[], bool]:
 def test_jobs_that_wait_start_in_the_order_in_which_they_came(tmp_path: Path) -> None:
     first = launch(tmp_path / "first", [0])
     wait_until(has_begun(first))
+    wait_until(lambda: first.id in [record.id for record in records.unended_records()])
     second = launch(tmp_path / "second", [0, 1], wait="free")
     wait_until(lambda: second.awaits.startswith("for first"))
     third = launch(tmp_path / "third", [1], wait="free")

@@ -124,7 +124,7 @@ def train_and_log() -> None:
 def test_the_line_that_takes_the_time_outside_a_step_is_named() -> None:
     job = job_of(train_and_log)
     (found,) = (each for each in job.advice if "is spent outside the loader" in each)
-    assert f", mostly at {line_of(log_often, 3)} (time.sleep(0.03)): do this less often" in found
+    assert f", mostly at {line_of(log_often, 3)} (time.sleep(0.03)): don't do this on every step" in found
 
 
 class Record:
