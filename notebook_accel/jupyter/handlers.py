@@ -27,10 +27,9 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from notebook_accel.jupyter.reader_process import reader
-from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal import pages, records
 
 _ID = r"([0-9a-f]{12})"
-_SESSION = r"([0-9A-Za-z-]{8,64})"
 _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
 
@@ -172,7 +171,7 @@ def addresses(base_url: str) -> list[tuple[str, Any]]:
         (below("jobs", _ID), JobHandler),
         (below("jobs", _ID, "stop"), StopHandler),
         (below("jobs", _ID, "panel"), PanelHandler),
-        (below("pages", _SESSION), PageHandler),
+        (below("pages", f"({pages.SESSION})"), PageHandler),
         (below("outputs"), OutputsHandler),
         (below("comparison"), ComparisonHandler),
         (below("devices"), DevicesHandler),

@@ -17,10 +17,10 @@ from notebook_accel.launch.job.describe import notices
 from tests.browser.kernels import NEWEST
 from tests.browser.server import Server
 from tests.free_ports import free_port
-from tests.jupyter.conftest import RecordedJob, end, state
+from tests.jupyter.conftest import RecordedJob, job, state
 from tests.jupyter.test_mcp import READING, quoted_lines
 
-__all__ = ["state"]
+__all__ = ["job", "state"]
 
 WRITING = ("start_job", "stop_job", "checkpoint_job")
 TRAINING = """
@@ -63,14 +63,6 @@ def tools(state: object) -> Iterator[Tools]:
     found = Tools("--NotebookAccelTools.allow_writes=True")
     yield found
     found.server.close()
-
-
-@pytest.fixture
-def job() -> Iterator[RecordedJob]:
-    made = RecordedJob()
-    yield made
-    if not made.job.status.ended:
-        end(made)
 
 
 def test_a_client_finds_the_tools_and_reads_a_job(tools: Tools, job: RecordedJob) -> None:

@@ -61,3 +61,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, value in {**at_once, "WATCHED_SHARE": 1e9}.items():
             patch.setattr(writing, name, value)
         yield folder / "jobs"
+
+
+@pytest.fixture
+def job() -> Iterator[RecordedJob]:
+    """A job that runs."""
+    made = RecordedJob()
+    yield made
+    if not made.job.status.ended:
+        end(made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -31,14 +31,6 @@ def ask(*calls: Coroutine[Any, Any, str]) -> list[str]:
             await reader_process.reader().ended()
 
     return asyncio.run(all_of_them())
-
-
-@pytest.fixture
-def job() -> Iterator[RecordedJob]:
-    made = RecordedJob()
-    yield made
-    if not made.job.status.ended:
-        end(made)
 
 
 def quoted_lines(text: str) -> list[str]:

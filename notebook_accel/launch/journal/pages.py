@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.private_files import open_private
+from notebook_accel.launch.journal.private_files import make_private, open_private
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.state_file import FORMAT
 
-_SESSION = re.compile(r"[0-9A-Za-z-]{8,64}")
+SESSION = r"[0-9A-Za-z-]{8,64}"
+"""The pattern of an ID of a page's connection to a kernel."""
 _KEPT = 30 * 24 * 3600.0
 """Seconds after which an announcement is removed; a page makes another one whenever it connects to its kernel."""
 _MOST_JOBS = 50
@@ -40,10 +41,10 @@ def announce(session: str) -> None:
         ValueError: It isn't such an ID.
         OSError: It can't be recorded.
     """
-    if not _SESSION.fullmatch(session):
+    if not re.fullmatch(SESSION, session):
         raise ValueError(session)
     folder = _folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     with open(folder / session, "w", opener=open_private) as file:
         file.write(str(FORMAT))
     before = time.time() - _KEPT
@@ -55,7 +56,7 @@ def announce(session: str) -> None:
 
 def draws_jobs(session: str) -> bool:
     """Whether the page with this connection draws the jobs that this process records."""
-    if not _SESSION.fullmatch(session):
+    if not re.fullmatch(SESSION, session):
         return False
     try:
         return (_folder() / session).read_text() == str(FORMAT)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -193,14 +193,18 @@ class StoredState:
     @property
     def is_paused(self) -> bool:
         """Whether a rank waits until the user resumes the training."""
-        found = (decode(line) for line in self.lines if _PAUSED in line)
-        return any(entry is not None and getattr(entry[1], "phase", None) is Phase.PAUSED for entry in found)
+        return any(getattr(event, "phase", None) is Phase.PAUSED for event in self._events_with(_PAUSED))
 
     @property
     def awaits_devices(self) -> bool:
         """Whether the job waits for its devices."""
-        found = (decode(line) for line in self.lines if _AWAITED in line)
-        return any(entry is not None and isinstance(entry[1], DevicesAwaited) and entry[1].what for entry in found)
+        found = self._events_with(_AWAITED)
+        return any(isinstance(event, DevicesAwaited) and event.what for event in found)
+
+    def _events_with(self, text: bytes) -> Iterator[Event]:
+        """The events whose lines have a text; the others aren't decoded."""
+        entries = (decode(line) for line in self.lines if text in line)
+        return (entry[1] for entry in entries if entry is not None)
 
 
 class StateWriter:

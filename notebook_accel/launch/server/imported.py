@@ -17,7 +17,7 @@ class Imported:
     """The variables that imports have read, and the files that they come from.
 
     What other code of libraries than Python's reads, such as `OMP_NUM_THREADS`, can't be observed: a driver that looks
-    for the base server takes that into account (`load_time` in `engines/server_connection.py`).
+    for the base server takes that into account (`load_time` in `engines/load_time.py`).
 
     Args:
         harmless: Variables that may differ, since ranks apply them themselves, or since their effect is none.
