@@ -316,11 +316,11 @@ def test_a_notebook_that_has_closed_standard_output_gets_its_values(notebook: No
 
 def test_warnings_tracebacks_and_the_debugger_name_the_cell(notebook: Notebook):
     cell = notebook.begin("""
-        import threading, traceback, warnings
+        import threading, traceback, warnings, weakref
 
         def careful():
-            warnings.warn("careful")
-            breakpoint()
+            warnings.warn("careful"); events = [threading.Event()]; known = weakref.WeakSet(events)
+            breakpoint(); events.clear()  # what Python runs as an object dies is not where pdb stops
             thread = threading.Thread(target=fail, name="own")
             thread.start()
             thread.join()

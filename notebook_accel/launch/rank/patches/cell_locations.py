@@ -13,6 +13,10 @@ from typing import Any
 from notebook_accel.launch.wire import cell_names
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
+_RUN_BY_GARBAGE_COLLECTION = ("_weakrefset", "weakref")
+"""Modules whose functions Python calls when objects die, which can be right after `breakpoint()`: pdb would stop there
+instead of in the user's function."""
+
 
 def install() -> None:
     """Patches all of them, pdb once it is imported."""
@@ -63,7 +67,7 @@ def _print_of_thread(raised: threading.ExceptHookArgs) -> None:
 
 
 def _patch_bdb(module: Any) -> None:
-    original = module.Bdb.format_stack_entry
+    original, made = module.Bdb.format_stack_entry, module.Bdb.__init__
     if hasattr(original, "__wrapped__"):
         return
 
@@ -73,4 +77,8 @@ def _patch_bdb(module: Any) -> None:
         entry: str = original(self, frame_lineno, *args, **kwargs)
         return entry.replace(filename, cell_names.name_of(filename), 1)
 
-    module.Bdb.format_stack_entry = format_stack_entry
+    @functools.wraps(made)
+    def init(self: Any, skip: Any = None, *args: Any, **kwargs: Any) -> None:
+        made(self, {*(skip or ()), *_RUN_BY_GARBAGE_COLLECTION}, *args, **kwargs)
+
+    module.Bdb.format_stack_entry, module.Bdb.__init__ = format_stack_entry, init
