@@ -30,7 +30,7 @@ def given_to_ranks() -> str | None:
 
 
 def argument(value: str) -> Any:
-    return notebook_launcher(given_to_ranks, num_processes=1, device="cpu", color=value)  # type: ignore[call-arg]
+    return notebook_launcher(given_to_ranks, num_processes=1, device="cpu", color=value, in_process=True)  # type: ignore[call-arg]
 
 
 def resolved() -> list[str]:

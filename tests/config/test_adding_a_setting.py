@@ -37,7 +37,7 @@ CHOICES = "='blue' is unknown; choose one of 'red', 'green'"
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What each interface has in a copy that has the row. A fork server of the copy starts."""
+    """What each interface has in a copy that has the row."""
     folder = tmp_path_factory.mktemp("copy")
     package = folder / "notebook_accel"
     shutil.copytree(Path(notebook_accel.__file__).parent, package)

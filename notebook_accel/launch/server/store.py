@@ -40,7 +40,12 @@ def main(fd: int) -> None:
             closed.pop(group, threading.Event()).set()  # the thread that joins the nodes lets go of the store too
             continue
         if message.fds:
-            stores[group] = host(message.header, message.fds[0])
+            try:
+                stores[group] = host(message.header, message.fds[0])
+            except Exception as error:  # torch can't be imported, for example
+                reason = f"the ranks' rendezvous can't be opened: {type(error).__name__}: {error}"
+                channel.send({"group": group, "error": reason})
+                continue
         channel.send({"group": group, "opened": True})
         if message.header["num_nodes"] > 1:
             closed[group] = threading.Event()

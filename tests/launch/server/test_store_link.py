@@ -7,8 +7,10 @@ import os
 import selectors
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,22 @@ def test_a_request_that_kills_two_processes_is_an_error(stopped: Link) -> None:
     (message,) = stopped.messages
     assert message.header["group"] == GROUP
     assert "it has been killed twice" in message.header["error"]
+
+
+def test_a_store_that_cannot_be_opened_says_why(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')")
+    monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path])
+    broken = Link()
+    request.addfinalizer(broken.close)
+    broken.link.start()
+    broken.open()
+    assert broken.take_messages(PATIENCE)
+    (message,) = broken.messages
+    assert message.header["group"] == GROUP
+    assert "can't be opened: ImportError: libcudart.so.12: cannot open shared" in message.header["error"]
+    assert broken.link.is_up
 
 
 def test_a_request_that_nobody_needs_any_more_is_not_repeated(stopped: Link) -> None:
