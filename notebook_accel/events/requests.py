@@ -117,6 +117,8 @@ class Profiled(Event):
     """When each step ended, the first one being that before the trace, in nanoseconds on the node's monotonic clock."""
     at: float = 0.0
     """When the first of these was, in seconds since the epoch."""
+    clock_error: float = 0.0
+    """By how many seconds that may be wrong since the rank's node has another clock than the notebook's."""
     trace: Blobs = field(default=(), repr=False)
     """One part: a trace in Chrome's format, compressed with gzip."""
 

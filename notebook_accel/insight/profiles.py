@@ -119,7 +119,7 @@ class JobProfile:
         """What each operation takes per step, the longest first."""
         self._summarize()
         if several_nodes:
-            self.notes.append("the ranks are on several machines, so their clocks are aligned to about a millisecond")
+            self.notes.append(self._alignment())
 
     def _summarize(self) -> None:
         usages = {}
@@ -138,6 +138,14 @@ class JobProfile:
             raise ValueError("; ".join(self.notes))
         steps = {rank: summary.steps for rank, summary in self.ranks.items()}
         self.operations = profile_summary.compare(usages, steps, self.step)
+
+    def _alignment(self) -> str:
+        """How exactly the clocks of several machines are aligned: two of them may be wrong in opposite directions."""
+        errors = sorted(profiled.clock_error for profiled in self._profiled.values())
+        return (
+            "the ranks are on several machines, whose clocks were aligned to within "
+            f"{1e3 * sum(errors[-2:]):.2g} ms when the machines joined"
+        )
 
     @property
     def step(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 from tests.cluster.conftest import PRELUDE, Cluster
 from tests.live_notebook import Notebook, wait_until
 
-ALIGNED = 5000.0
-"""Microseconds by which the clocks of two machines may differ here: they are one clock, read at different moments."""
+PROFILED = 200.0
+"""By how many microseconds the times of torch's profiler may differ from its marks on a busy machine."""
 
 
 def test_ranks_are_spread_over_the_machines(notebook: Notebook):
@@ -152,7 +153,9 @@ def test_the_steps_of_all_machines_are_profiled_on_one_time_axis(notebook: Noteb
     shown = notebook.check("found = job.profile(4); found")
     assert shown.value is not None
     assert shown.value.startswith("train() on ranks 0-3: 4 steps, ")
-    assert "the ranks are on several machines, so their clocks are aligned to about a millisecond" in shown.value
+    alignment = re.search(r"several machines, whose clocks were aligned to within ([\d.e+]+) ms when", shown.value)
+    assert alignment is not None, shown.value
+    aligned = 1e3 * float(alignment[1]) + PROFILED
     notebook.check(f"found.save({str(tmp_path)!r})")
     with gzip.open(tmp_path / "merged.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
@@ -163,7 +166,7 @@ def test_the_steps_of_all_machines_are_profiled_on_one_time_axis(notebook: Noteb
     assert [len(each) for each in spans.values()] == [4] * 4
     for step in zip(*map(sorted, spans.values()), strict=True):  # the same on each rank
         last_begun, first_ended = max(begin for begin, _ in step), min(end for _, end in step)
-        assert last_begun < first_ended + ALIGNED, f"an all-reduce ends before all ranks have begun it: {spans}"
+        assert last_begun < first_ended + aligned, f"an all-reduce ends before all ranks have begun it: {spans}"
     rows = notebook.value("job.collectives().groupby('rank').size().to_dict()")
     assert set(rows) == {0, 1, 2, 3}
     notebook.check("job.cancel(); job.wait(10)")

@@ -12,6 +12,7 @@ this start, and then exchange frames. An agent uses the engine that any notebook
     agent/              the process on each node: starts ranks on its own fork server
     launchers/          the ways to start agents: a file each, and its advice
     protocol.py         the frames that kernel, bridge and agents exchange
+    clock_offset.py     how far a node's clock is ahead
     event_frames.py     the frames with events of ranks
     connection.py       an authenticated connection that carries frames
     agent_launcher.py   the contract of launchers

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from notebook_accel.events import Bar, Event, Exited, Hello, Reports, to_wire
+from notebook_accel.events import Bar, Event, Exited, Hello, Profiled, Reports, to_wire
+from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.wire import stream
 
@@ -27,20 +28,22 @@ class EventFrames:
     """The number of the group."""
     label: str
     """The node's name as users know it."""
-    ahead: float
-    """How many seconds its clock is ahead of the notebook's."""
+    clock: ClockOffset
+    """How far its clock is ahead of the notebook's."""
 
     def of(self, rank: int, event: Event) -> Frame:
         """The frame of an event of a rank, given by its number in the group."""
         if isinstance(event, Hello):
             event = replace(event, host=self.label)
         elif isinstance(event, Reports):
-            event = replace(event, clock_ahead=self.ahead)
+            event = replace(event, clock_ahead=self.clock.ahead)
+        elif isinstance(event, Profiled):
+            event = replace(event, clock_error=self.clock.error)
         header, blobs = to_wire(event)
         if not isinstance(event, Bar) and isinstance(
             header.get("at"), (int, float)
         ):  # a bar's time is of its own clock
-            header["at"] -= self.ahead
+            header["at"] -= self.clock.ahead
         text = stream.text(header, blobs)
         envelope = {
             "op": "events",

@@ -16,9 +16,12 @@ passes on `payload` and those below it: to the nodes of the `ranks` that they na
     to an agent    offer     open a rendezvous, for some later group
                    compare   the folders of a group that the node may share
                    folder    the files of a folder that differ there
+                   clock     what time is it there? (see `clock_offset.py`)
+                   measured  that was the last time
                    start     the ranks of a group on this node, and their rendezvous
                    close     end a group
     from an agent  joined    the first frame: what the node is, and the versions there
+                   clock     the time there
                    alive     nothing happened for a while
                    offered   the rendezvous that it has opened
                    compared  which folders it lacks

@@ -13,6 +13,7 @@ from notebook_accel.events import Bar, Event, Hello, Lines, Metrics, Notice, Ret
 from notebook_accel.launch.cluster import event_frames, shared_folders
 from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
+from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
@@ -26,7 +27,7 @@ from notebook_accel.launch.wire.stream import Decoder
 
 
 def said(event: Event, rank: int = 0) -> Frame:
-    return EventFrames(1, "node-b", 100.0).of(rank, event)
+    return EventFrames(1, "node-b", ClockOffset(100.0, 0.25)).of(rank, event)
 
 
 def test_frames_are_taken_once_and_in_order() -> None:

@@ -9,12 +9,12 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.launch.cluster import connection
+from notebook_accel.errors import StreamError
+from notebook_accel.launch.cluster import clock_offset, connection
 from notebook_accel.launch.cluster.agent.agent import NodeAgent
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.connection import FrameConnection
@@ -58,9 +58,12 @@ def run(order: Mapping[str, Any]) -> None:
         "host": name,
         "address": link.address,
         "versions": versions(),
-        "clock": time.time(),
     }
-    link.send([(joined, ())])
+    try:
+        link.send([(joined, ())])
+        clock_offset.answer(link)
+    except (EOFError, OSError, StreamError):  # the bridge has turned it away
+        return
     NodeAgent(link, order["environ"]).run()
 
 

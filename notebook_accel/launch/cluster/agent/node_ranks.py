@@ -8,6 +8,7 @@ from typing import Any
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Heartbeat, Preempt, Reports, StepTimes, Written, from_wire
 from notebook_accel.launch.cluster.agent.partial_lines import WINDOW, PartialLines
+from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import UNREAD, Frame
 from notebook_accel.launch.engines.contract import Engine, RanksSpec, Rendezvous
@@ -35,7 +36,7 @@ class NodeRanks:
         self._members: list[int] = header["members"]
         self._saves_checkpoints = bool(header["environment"].get("NOTEBOOK_ACCEL_CHECKPOINT_DIR"))
         self._preempted = False
-        self._frames = EventFrames(header["group"], header["label"], header["ahead"])
+        self._frames = EventFrames(header["group"], header["label"], ClockOffset(*header["clock"]))
         self._engine = engine
         self._loop = loop
         self._add = add

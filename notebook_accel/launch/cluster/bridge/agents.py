@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
-from notebook_accel.launch.cluster import agent_launcher, connection, versions
+from notebook_accel.launch.cluster import agent_launcher, clock_offset, connection, versions
 from notebook_accel.launch.cluster.agent_launcher import AgentLauncher, Agents, ClusterError, Order
+from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import network
@@ -38,8 +39,7 @@ class ConnectedAgent:
     """The node's name as users know it; two nodes may have the same."""
     address: str
     versions: Mapping[str, str]
-    offset: float
-    """How many seconds its clock is ahead of the bridge's."""
+    clock: ClockOffset
 
 
 def start(
@@ -138,7 +138,7 @@ class _Reception:
             try:
                 while not (frames := link.receive(wait=True)):
                     pass
-                self._authenticated.put(_connected(link, frames[0][0]))
+                self._authenticated.put(_connected(link, frames[0][0], clock_offset.measure(link)))
             except BaseException:
                 link.close()
                 raise
@@ -155,10 +155,10 @@ class _Reception:
         )
 
 
-def _connected(link: FrameConnection, joined: Mapping[str, Any]) -> ConnectedAgent:
+def _connected(link: FrameConnection, joined: Mapping[str, Any], clock: ClockOffset) -> ConnectedAgent:
     return ConnectedAgent(
         connection=link,
-        offset=float(joined["clock"]) - time.time(),
+        clock=clock,
         **{name: joined[name] for name in ("node", "node_rank", "host", "address", "versions")},
     )
 

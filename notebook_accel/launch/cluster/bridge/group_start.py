@@ -85,7 +85,7 @@ class GroupStart:
             "environments": [self._spec["environments"][number] for number in members],
             "first": node is self._node_pool.nodes[0],
             "label": node.label,
-            "ahead": node.offset,
+            "clock": [node.clock.ahead, node.clock.error],
             **vars(rendezvous),
             **{name: self._spec[name] for name in ("environment", "heartbeat", "pace")},
         }

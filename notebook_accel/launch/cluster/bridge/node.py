@@ -33,8 +33,7 @@ class Node:
         on_lost: Callable[[Node, str], object],
     ) -> None:
         self.label = label
-        self.offset = agent.offset
-        """How many seconds its clock is ahead."""
+        self.clock = agent.clock
         self.sent_folders = SentFolders()
         self.lost = ""
         """Why the node is lost; empty while it is not."""

@@ -15,6 +15,7 @@ from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.bridge.group_start import GroupStart
 from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
+from notebook_accel.launch.cluster.clock_offset import SAME_CLOCK
 from notebook_accel.launch.cluster.event_frames import EventFrames
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.engines.contract import NodeRequest
@@ -177,7 +178,7 @@ class Relay:
 
     def _report(self, rank: int, event: Event) -> None:
         """Sends the kernel an event of a rank that is not from its node."""
-        frames = EventFrames(self.number, "", 0.0)
+        frames = EventFrames(self.number, "", SAME_CLOCK)
         header, blobs = event_frames.coalesce([frames.of(rank, event)])[0]
         self._to_kernel.add(({**header, "weight": 0}, blobs))  # its node has not counted it
 

@@ -47,7 +47,7 @@ class Agent:
         self.frames: list[Frame] = []
         self.loop = EventLoop()
         rendezvous = open_rendezvous(LaunchConfig(), 0)
-        header = {"group": 7, "members": [RANK], "label": "node-b", "ahead": 0.0, "heartbeat": 60.0, "pace": 1.0}
+        header = {"group": 7, "members": [RANK], "label": "node-b", "clock": [0.0, 0.0], "heartbeat": 60.0, "pace": 1.0}
         header["environment"] = environment
         self.group = NodeRanks(header, engines.get("forkserver"), self.loop, self.frames.append)
         own = environments(1, rendezvous, {})
