@@ -46,6 +46,7 @@ def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True) -> Record:
     job = Job(name, 0, 2)
     job.started += at
+    pruning.prune()  # as a launch does while its ranks start
     record = Journal(job).open()
     if ended:
         job.finish(Status.DONE)
