@@ -160,7 +160,7 @@ def test_a_job_whose_process_was_killed_has_ended(jobs: JobList) -> None:
     assert row_of(jobs, job)["live"]
     job.record.running.unlink()
     found = row_of(jobs, job)
-    assert (found["status"], found["live"]) == (Status.LOST.value, False)
+    assert (found["status"], found["live"]) == (Status.LOST_WITH_PROCESS.value, False)
 
 
 def test_an_end_that_could_not_be_written_is_known_from_the_name_of_a_file(jobs: JobList) -> None:

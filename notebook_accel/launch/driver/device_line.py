@@ -26,9 +26,13 @@ _FREE = 1 << 30
 """Up to so many bytes in use, a device is free: drivers and desktops hold some."""
 
 
+def join(job: Job) -> None:
+    """Makes the job one that waits, before it is recorded."""
+    job.apply(None, DevicesAwaited("for its devices"))
+
+
 def wait(job: Job, journal: Journal, view: Views, requests: StopRequests) -> bool:
     """Waits; returns whether the job may start now, rather than being requested to stop."""
-    _record(job, journal, "for its devices")
     due, has_said = 0.0, False
     while not requests.received:
         now = time.monotonic()

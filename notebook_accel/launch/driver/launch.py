@@ -121,11 +121,16 @@ class Launch:
             return SCRIPT
         return RESUMABLE if self.saves_checkpoints else ONE_CALL
 
-    def run(self) -> None:
-        """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised."""
+    def run(self, *, announced: bool = False) -> None:
+        """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised.
+
+        Args:
+            announced: Whether `announce` was called before.
+        """
         view = Views(self.job, self._open_view, self.journal)
         try:
-            self._announce()
+            if not announced:
+                self.announce()
             self._run_attempts(view)
         except NotebookAccelError as error:
             self.job.finish(Status.FAILED, error=error)
@@ -144,11 +149,17 @@ class Launch:
         """Frees what the launch holds, once it has run, or if it can't be run."""
         self._payload.close()
 
-    def _announce(self) -> None:
-        """Records a job that saves checkpoints before its ranks start, and names others that save to its folder."""
+    def announce(self) -> None:
+        """Records a job that others look for, before its ranks start, and names others that save to its folder.
+
+        Jobs look for those on their GPUs, and for those that save checkpoints to their folder.
+        """
         folder = self.job.launched.checkpoint_dir
-        if folder:
+        if self._plan.config.wait == "free":
+            device_line.join(self.job)
+        if folder or set(self.job.launched.devices) - {"cpu"}:
             self.journal.begin()
+        if folder:
             is_whole = self._plan.size == self._plan.world_size
             others = conflicts.unnoticed(self.job.notice, self.job.id, folder) if is_whole else ""
             if others:

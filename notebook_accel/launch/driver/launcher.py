@@ -25,7 +25,7 @@ from notebook_accel.config.call_arguments import (
     unset,
 )
 from notebook_accel.config.resolve import resolve
-from notebook_accel.errors import ConfigurationError, LaunchError
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
@@ -337,13 +337,16 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 
 
 def _in_background(launch: Launch) -> Job:
+    from notebook_accel.launch.driver import attach
+    from notebook_accel.launch.job.job_state import Status
+
     try:
-        own_process.start_thread(partial(_run, launch), f"launch {launch.job.name}")
-    except LaunchError:
+        launch.announce()  # before this call returns, so that the next launch finds the job
+        own_process.start_thread(partial(_run, launch, announced=True), f"launch {launch.job.name}")
+    except BaseException as error:
+        launch.job.finish(Status.FAILED, error=error)
         launch.close()
         raise
-    from notebook_accel.launch.driver import attach
-
     attach.remember(launch.job)
     return launch.job
 
@@ -358,8 +361,8 @@ def _to_its_end(launch: Launch) -> Any:
     return launch.job.result()
 
 
-def _run(launch: Launch) -> None:
-    launch.run()
+def _run(launch: Launch, *, announced: bool = False) -> None:
+    launch.run(announced=announced)
     preloader.current.after_launch(console.current.preloads_after)
     launch.share()
 

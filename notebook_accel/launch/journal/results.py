@@ -81,7 +81,7 @@ def result_of(job: Job, record: Record) -> Any:
     Raises:
         RankError: A rank failed, or its value can't be unpickled here.
         JobCancelledError: The job was cancelled or interrupted.
-        JobLostError: The job ended with its kernel, or only that kernel has its values.
+        JobLostError: The job ended with what ran it, or only the process that launched it has its values.
         NotebookAccelError: The launch raised another error.
     """
     if job.outcome is None:

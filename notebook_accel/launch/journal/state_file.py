@@ -61,7 +61,7 @@ class Head:
     owner: Owner
     """The process that runs the job and writes the file."""
     origin: str = ""
-    """The notebook that the job was launched from."""
+    """The notebook that the job was launched from; empty if a script or a command launched it."""
     detached: bool = False
     """Whether the owner runs only this job, and keeps running when the notebook ends."""
     is_command: bool = False
@@ -80,7 +80,7 @@ class Head:
         """The status of the job if its owner ends without recording how the job ended."""
         if self.is_command:
             return Status.LOST_WITH_COMMAND
-        return Status.LOST_WITH_PROCESS if self.detached else Status.LOST
+        return Status.LOST if self.origin and not self.detached else Status.LOST_WITH_PROCESS
 
     def of(self, number: int, lines: bytes) -> Head:
         """The head of a state."""

@@ -128,7 +128,6 @@ class Journal:
         Raises:
             OSError: It cannot be written.
         """
-        self._prune()
         self._record = records.create(self._job.id, self._job.started)
         self._files = _Files(self._record, self._head, self._job)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from notebook_accel import hardware, notebook_launcher
-from notebook_accel.errors import ConfigurationError, JobCancelledError
+from notebook_accel.errors import ConfigurationError, JobCancelledError, LaunchError
 from notebook_accel.hardware import DeviceUse
 from notebook_accel.hardware.nvidia import NvmlProbe
 from notebook_accel.jupyter.reader.job_row import row
@@ -17,6 +17,7 @@ from notebook_accel.launch.driver import device_line
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.system import own_process
 from tests.hardware.fakes import FakeGpu, FakeNvml
 from tests.live_notebook import wait_until
 
@@ -54,8 +55,8 @@ def has_begun(job: Job) -> Callable[[], bool]:
 
 def test_jobs_that_wait_start_in_the_order_in_which_they_came(tmp_path: Path) -> None:
     first = launch(tmp_path / "first", [0])
+    assert first.id in [record.id for record in records.unended_records()], "the next launch finds it"
     wait_until(has_begun(first))
-    wait_until(lambda: first.id in [record.id for record in records.unended_records()])
     second = launch(tmp_path / "second", [0, 1], wait="free")
     wait_until(lambda: second.awaits.startswith("for first"))
     third = launch(tmp_path / "third", [1], wait="free")
@@ -81,6 +82,18 @@ def test_memory_that_other_processes_hold_is_waited_for(tmp_path: Path, two_gpus
     wait_until(lambda: job.awaits == "for GPU 1, where processes hold 60.0 GB")
     HELD.clear()
     assert job.result() == [str(tmp_path / "done")] * 2
+
+
+def test_a_job_whose_thread_cannot_be_started_is_no_longer_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LaunchError("no more threads")
+
+    monkeypatch.setattr(own_process, "start_thread", refuse)
+    with pytest.raises(LaunchError, match="no more threads"):
+        launch(tmp_path / "never", [0])
+    assert records.unended_records() == []
 
 
 def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> None:

@@ -46,6 +46,7 @@ def _few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 def recorded(name: str = "train", *, at: float = 0.0, ended: bool = True) -> Record:
     job = Job(name, 0, 2)
     job.started += at
+    pruning.prune()  # as a launch does while its ranks start
     record = Journal(job).open()
     if ended:
         job.finish(Status.DONE)
@@ -141,19 +142,25 @@ def test_a_job_ends_with_its_process(
     record = recorded(ended=False)
     assert not record.is_running()
     (listed,) = jobs()
-    assert listed.status is Status.LOST
+    assert listed.status.is_lost
     assert prune() == []
 
 
 @pytest.mark.parametrize(
-    ("runner", "ends"),
-    [({}, "kernel"), ({"is_command": True}, "command"), ({"detached": True}, "process")],
-    ids=["a kernel", "a command", "a process of its own"],
+    ("origin", "runner", "ends"),
+    [
+        ("notebook.ipynb", {}, "kernel"),
+        ("notebook.ipynb", {"detached": True}, "process"),
+        ("", {}, "process"),
+        ("", {"is_command": True}, "command"),
+    ],
+    ids=["a kernel", "a process of its own", "a script", "a command"],
 )
 def test_a_lost_job_names_what_it_ended_with(
-    state: Path, monkeypatch: pytest.MonkeyPatch, runner: dict[str, bool], ends: str
+    state: Path, monkeypatch: pytest.MonkeyPatch, origin: str, runner: dict[str, bool], ends: str
 ) -> None:
     owner = replace(Owner.this(), pid=ended_process())
+    monkeypatch.setattr(console.Terminal, "origin", lambda _: origin)
     monkeypatch.setattr(writing.Owner, "this", lambda: owner)
     record = Journal(Job("train", 0, 2), **runner).open()
     (listed,) = jobs()
@@ -169,7 +176,7 @@ def test_a_silent_job_that_was_killed_lasted_until_its_last_sign(state: Path, mo
     record = another(monkeypatch, pid=ended_process())
     os.utime(record.running, (time.time() + 3600,) * 2)
     (listed,) = jobs()
-    assert listed.status is Status.LOST
+    assert listed.status.is_lost
     assert 3590 < listed.seconds < 3610
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ from click.testing import CliRunner
 from notebook_accel.cli.main import main
 from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.engines.fork_server import ServerEngine
+from notebook_accel.launch.system import limits
 from notebook_accel.launch.wire.constants import RANK_MARK
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
@@ -200,6 +202,46 @@ def test_a_folder_that_hides_a_module_needs_another_server(
         engine.close()
 
 
+def test_a_variable_that_a_build_for_gpus_reads_as_it_is_imported_needs_another_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which variables these are is known from the imports alone."""
+    monkeypatch.setattr(base_server, "TRAINING", ("tests.launch.server.cuda_build",))
+    monkeypatch.setenv("CUDA_HOME", "/opt/cuda-12")
+    base_server.stop()
+    start()
+    for name, forked in (("CUDA_HOME", False), ("CUDA_VISIBLE_DEVICES", True)):
+        assert forked_elsewhere(f"os.environ[{name!r}] = '1'\n") == forked
+    base_server.stop()
+
+
+@pytest.fixture
+def control_group() -> Iterator[Path]:
+    """A control group below that of this process, in the first hierarchy in which there can be one."""
+    for folder in limits.cgroups():
+        group = folder / f"notebook-accel-test-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            if (group / "cgroup.procs").exists():
+                yield group
+                assert wait_until(lambda: is_removed(group))  # once the last process in it has gone
+                return
+            group.rmdir()
+    pytest.skip("this user may make no control groups here")
+
+
+def is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def test_another_control_group_needs_another_server(base: int, control_group: Path) -> None:
+    assert forked_elsewhere(f"open({str(control_group / 'cgroup.procs')!r}, 'w').write('0')\n") is False
+
+
 def test_another_limit_or_priority_needs_another_server(base: int) -> None:
     for change in ("import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", "import os; os.nice(1)"):
         assert forked_elsewhere(f"{change}\n") is False
@@ -288,6 +330,26 @@ def test_it_ends_without_kernels(folder: Path) -> None:
     assert wait_until(lambda: base_server.start(os.environ, idle=2.0))  # once the other one has ended
     assert wait_until(lambda: status() is not None)
     assert wait_until(lambda: status() is None)
+
+
+def test_it_ends_once_memory_is_scarce(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Looks at the memory after each request, and once a minute. What was forked from it goes on."""
+    base_server.stop()
+    free = tmp_path / "free"
+    free.write_text(str(2**34))
+    monkeypatch.setattr(base_server, "_ENTRY", "tests.launch.server.scarce:main")
+    monkeypatch.setenv("FREE_MEMORY", str(free))
+    start()
+    engine = ServerEngine("fork")
+    assert run(engine, calls.add, 1, 1) == [2]
+    assert is_forked(engine)
+    found = status()
+    assert found is not None
+    free.write_text(str(2**28))
+    status()
+    assert not outlive([found["pid"]])
+    assert run(engine, calls.add, 1, 1) == [2]
+    engine.close()
 
 
 def test_kernels_go_on_when_it_is_killed(base: int) -> None:
