@@ -33,6 +33,8 @@ class WidgetView(PanelView):
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
+        self._has_heard = False
+        """Whether the page has sent something since the kernel was last said to be busy."""
         self._watch = PageWatch()
         with self._pacer, self._fallback_pacer:
             widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
@@ -43,6 +45,9 @@ class WidgetView(PanelView):
             )
 
     def refresh(self) -> None:
+        if self._has_heard:
+            self._has_heard = False
+            widget_support.say_busy()
         self._show_results()
         self._maker.update_metrics()
         if self._watch.is_gone:
@@ -107,4 +112,5 @@ class WidgetView(PanelView):
     # Called on the threads that handle the browser's messages
 
     def _answered(self) -> None:
+        self._has_heard = True
         widget_support.current.answered(self)
