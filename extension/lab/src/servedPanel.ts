@@ -27,7 +27,7 @@ export interface Place {
 export class ServedPanel {
   readonly node = make("div", "na-lab-panel");
   private readonly message = make("p", "na-lab-message", { role: "status" });
-  private readonly resume = make("button", "na-lab-resume", { type: "button" });
+  private readonly resume = make("button", "na-lab-command na-lab-resume", { type: "button" });
   private readonly link: JobLink;
   private readonly questions = new Questions((content) => this.link.send(content));
   private store: Store | undefined;

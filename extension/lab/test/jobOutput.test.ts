@@ -145,3 +145,13 @@ test("a flame graph becomes an output of the cell", async () => {
   await pass(0);
   expect(added).toMatchObject([{ output_type: "display_data", data: { "text/html": "<i>flames</i>" } }]);
 });
+
+test("a job whose kernel is gone can be attached to, and resumed", async () => {
+  const state = aState(2);
+  const head = { ...state.head, status: "ended with its kernel" as const };
+  answers.push({ ...NEWS, seq: 0, state: { ...state, head }, resume: "Resume train()" });
+  const { output } = open(aState(2));
+  await pass(100);
+  const buttons = [...output.node.querySelectorAll<HTMLElement>(".na-lab-command")];
+  expect(buttons.map((each) => each.getAttribute("aria-label"))).toEqual(["Resume train()", "Attach to train()"]);
+});
