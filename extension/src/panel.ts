@@ -49,7 +49,7 @@ export class Panel {
     this.#ranks = new Ranks(redraw, send, questions, title);
     const log = new LogView({ rank: null, title }, questions, false);
     this.#log = log;
-    this.#tabs = new Tabs("What to show of the job", [
+    this.#tabs = new Tabs("Job details", [
       { label: "Ranks", element: this.#ranks.element },
       { label: "Logs", element: log.element, onChoose: (isChosen) => (log.element.open = isChosen) },
       { label: "Events", element: this.#events },

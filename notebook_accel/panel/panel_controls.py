@@ -105,7 +105,7 @@ class PanelControls:
         if found is None:
             return []
         refusals = {
-            action: f"{_LABELS[action][0]} is not possible: {why}" for action, why in found.refusals.items() if why
+            action: f"{_LABELS[action][0]} isn't available: {why}" for action, why in found.refusals.items() if why
         }
         first = PAUSE
         if self._job.is_paused:

@@ -54,7 +54,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     for rank in range(2):
         expect(cell.rank(rank).locator(".na-word")).to_have_text("paused")
     controls.get_by_role("button", name="Save checkpoint").click(force=True)
-    expect(controls).to_contain_text("Save checkpoint is not possible: the launch has no folder for checkpoints")
+    expect(controls).to_contain_text("Save checkpoint isn't available: the launch has no folder for checkpoints")
     rate = controls.get_by_role("spinbutton", name="lr")
     rate.fill("-1")
     rate.press("Enter")

@@ -92,7 +92,7 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     });
     void restorer?.restore(tabs, { command: OPEN, args: (tab) => ({ job: tab.job }), name: (tab) => tab.job });
     commands.addCommand(RESUME, {
-      label: "Resume a Training",
+      label: "Resume Training",
       caption: "Insert a cell that continues the training, and run it",
       isVisible: () => false, // it needs to know the job
       execute: async ({ job }) => {
