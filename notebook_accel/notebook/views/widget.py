@@ -48,7 +48,6 @@ class WidgetView(PanelView):
         if self._has_heard:
             self._has_heard = False
             widget_support.say_busy()
-        self._show_results()
         self._maker.update_metrics()
         if self._watch.is_gone:
             self._ping_if_due()
@@ -66,6 +65,7 @@ class WidgetView(PanelView):
             return
         self._finished = True
         self._show_results()
+        self._keep_results()
         self._panel.update(self._maker.whole())  # in full, with every metric
         self._widget_shown = False
         self._show()
@@ -89,11 +89,11 @@ class WidgetView(PanelView):
             self._panel.ping()
             self._watch.sent()
 
-    def _show_results(self) -> None:
-        """Displays flame graphs and profiles below the panel, where they stay in the notebook."""
+    def _keep_results(self) -> None:
+        """Displays flame graphs and profiles below the panel, which ends, so that they stay in the notebook."""
         from IPython.display import display
 
-        for found in self._maker.take_results():
+        for found in self._results:
             display(found)  # type: ignore[no-untyped-call]
 
     def _show(self) -> None:
