@@ -44,3 +44,14 @@ export function withHeadings<T>(ranks: [T, string][], heading: (host: string, in
     host === (ranks[index - 1]?.[1] ?? "") ? [rank] : [heading(host, index), rank],
   );
 }
+
+/**
+ * A button for a job that only the extension of JupyterLab makes visible, and understands: as `lab_button` in pictures.py.
+ * @param kind - The class by which `lab/style/index.css` shows it, with its text.
+ * @param command - One of `lab/src/commands.ts`.
+ * @param label - What it does, for screen readers.
+ */
+export function labButton(kind: string, command: string, label: string, job: string): TemplateResult {
+  return html`<button type="button" class="na-lab-command ${kind}" style="display:none" aria-label=${label}
+    data-commandlinker-command=${command} data-commandlinker-args=${JSON.stringify({ job })}></button>`;
+}

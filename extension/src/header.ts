@@ -1,8 +1,8 @@
 import { nothing, render } from "lit-html";
 import { Controls } from "./controls";
 import { make, percent } from "./dom";
-import { progressBar, timeLeft } from "./elements";
-import { isLive } from "./kernelLost";
+import { labButton, progressBar, timeLeft } from "./elements";
+import { ENDED_WITH_KERNEL, isLive } from "./kernelLost";
 import type { State } from "./model";
 import type { Stopper, StopState } from "./stopper";
 import { html } from "./template";
@@ -19,8 +19,11 @@ const HINTS: Record<StopState, string> = {
   stopping: "The ranks have a few seconds to exit on their own. Click again to kill them now",
   killing: "Killing the ranks",
   stopped: "The job has ended",
-  disconnected: "Kernel died or was restarted. Run attach() to show the job again",
+  disconnected: "Kernel died or was restarted. Attach shows the job again, as attach() does",
 };
+
+/** As in `lab/src/commands.ts`. */
+const ATTACH = "notebook-accel:attach";
 
 const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };
 
@@ -47,6 +50,7 @@ export class Header {
   update({ head, controls }: State): void {
     const { state } = this.#stopper;
     const isOver = state === "stopped" || state === "disconnected";
+    const isKernelGone = state === "disconnected" || head.status === ENDED_WITH_KERNEL;
     this.#controls.update(isOver ? NO_CONTROLS : controls);
     const word = state === "disconnected" ? "not connected" : head.state;
     const words = [head.place, head.summary, timeLeft(head)].filter(Boolean).join(", ");
@@ -70,6 +74,7 @@ export class Header {
         </span>
         <button type="button" class="na-stop" data-state=${state} title=${HINTS[state]}
           ?disabled=${state !== "stop" && state !== "stopping"} @click=${this.#onStop}>${LABELS[state]}</button>
+        ${isKernelGone ? labButton("na-lab-attach", ATTACH, `Attach to ${head.name}`, head.about.Job ?? "") : nothing}
       </div>
       ${progressBar("na-overall", "The whole job", head.done, words)}
       <div class="na-under">

@@ -1,6 +1,6 @@
 import { interruptKernel, type Model, onKernelEnd } from "./kernel";
 import { KernelLink } from "./kernelLink";
-import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping } from "./messages";
+import type { Acknowledgment, Answer, ControlConfirmation, Delta, Patch, Ping, Result } from "./messages";
 import type { Keyframe } from "./model";
 import { followOnPage } from "./page";
 import { Panel } from "./panel";
@@ -29,8 +29,9 @@ export default function widget() {
     });
     model.on("change:keyframe", () => store.replace(model.get("keyframe") as Keyframe));
     model.on("msg:custom", (content, buffers) => {
-      const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping | Answer;
+      const message = content as Pick<Delta, "seq"> | Acknowledgment | ControlConfirmation | Ping | Answer | Result;
       if ("reply" in message) questions.receive(message.reply, buffers);
+      else if ("result" in message) for (const panel of panels) panel.addResult(text(buffers), true);
       else if ("ack" in message) stopper.acknowledge(message.ack);
       else if ("seq" in message && !store.apply({ ...message, patch: unpack(buffers) })) link.send({ cmd: "ready" });
     });
@@ -63,6 +64,10 @@ export default function widget() {
   return { initialize, render };
 }
 
+function text(buffers: DataView[]): string {
+  return new TextDecoder().decode(buffers[0]);
+}
+
 function unpack(buffers: DataView[]): Patch {
-  return JSON.parse(new TextDecoder().decode(buffers[0])) as Patch;
+  return JSON.parse(text(buffers)) as Patch;
 }

@@ -1,6 +1,8 @@
 import type { Head, Phase, Rank, State, Status } from "./model";
 
 const LIVE: Status[] = ["starting", "running"];
+/** The status of a job that ended because its kernel did. */
+export const ENDED_WITH_KERNEL = "ended with its kernel";
 const ENDED: Phase[] = ["done", "failed", "stopped"];
 
 /** Whether the job has not ended, as far as the panel knows. */
@@ -17,8 +19,8 @@ export function afterKernelLoss(state: State): State {
     ...state,
     head: {
       ...head,
-      status: "ended with its kernel",
-      state: "ended with its kernel",
+      status: ENDED_WITH_KERNEL,
+      state: ENDED_WITH_KERNEL,
       time_left: "",
       note: "",
       advice: "",

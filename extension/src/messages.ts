@@ -28,3 +28,8 @@ export interface Ping {
 export interface Answer {
   reply: string;
 }
+
+/** A flame graph or a profile that the user has asked for. Its buffer holds HTML. */
+export interface Result {
+  result: true;
+}

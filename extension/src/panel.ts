@@ -7,11 +7,13 @@ import { Header } from "./header";
 import { LogView } from "./logs/logView";
 import type { Questions } from "./questions";
 import { Ranks } from "./ranks";
+import { Results } from "./results";
 import type { Stopper } from "./stopper";
 import type { Store } from "./store";
 import { Tabs } from "./tabs";
 
-const EVENTS_TAB = 2;
+const PROFILE_TAB = 2;
+const EVENTS_TAB = 3;
 
 /** Keys that the panel handles, and with which a notebook would otherwise edit or leave the cell. */
 const KEYS = ["Enter", " ", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End", "PageUp", "PageDown"];
@@ -26,6 +28,7 @@ export class Panel {
   #charts: Charts;
   #ranks: Ranks;
   #log: LogView;
+  #results = new Results();
   #events = make("div", "na-events");
   #about = new About();
   #tabs: Tabs;
@@ -49,9 +52,10 @@ export class Panel {
     this.#ranks = new Ranks(redraw, send, questions, title);
     const log = new LogView({ rank: null, title }, questions, false);
     this.#log = log;
-    this.#tabs = new Tabs("What to show of the job", [
+    this.#tabs = new Tabs("Job details", [
       { label: "Ranks", element: this.#ranks.element },
       { label: "Logs", element: log.element, onChoose: (isChosen) => (log.element.open = isChosen) },
+      { label: "Profile", element: this.#results.element },
       { label: "Events", element: this.#events },
       { label: "About", element: this.#about.element },
     ]);
@@ -71,6 +75,19 @@ export class Panel {
     parent.append(this.element);
     this.#moved = true;
     this.#schedule();
+  }
+
+  /**
+   * Adds a flame graph or a profile.
+   * @param page What it shows, as HTML.
+   * @param isNew Whether the user has just asked for it.
+   */
+  addResult(page: string, isNew: boolean): void {
+    this.#results.add(page);
+    this.#tabs.setCount(PROFILE_TAB, this.#results.count);
+    if (!isNew) return;
+    this.#tabs.choose(PROFILE_TAB);
+    this.#results.element.scrollIntoView({ block: "nearest" });
   }
 
   /** Draws what has changed while the panel was not in the page. */

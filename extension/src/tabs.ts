@@ -23,7 +23,7 @@ export class Tabs {
       const button = make("button", "na-tab", { type: "button", role: "tab", "aria-controls": panel.id }, tab.label);
       button.id = newId();
       panel.setAttribute("aria-labelledby", button.id);
-      button.addEventListener("click", () => this.#choose(index));
+      button.addEventListener("click", () => this.choose(index));
       return button;
     });
     list.append(...this.#buttons);
@@ -39,7 +39,8 @@ export class Tabs {
     setText(this.#buttons[index] as HTMLElement, count ? `${label} (${count})` : label);
   }
 
-  #choose(index: number): void {
+  /** Shows a tab. */
+  choose(index: number): void {
     if (index === this.#chosen) return;
     this.#tabs[this.#chosen]?.onChoose?.(false);
     this.#chosen = index;
@@ -58,7 +59,7 @@ export class Tabs {
     const target = targets[event.key];
     if (target === undefined) return;
     event.preventDefault();
-    this.#choose(target);
+    this.choose(target);
     this.#buttons[target]?.focus();
   }
 

@@ -169,14 +169,17 @@ describe("the panel", () => {
     const tabs = [...panel.querySelectorAll<HTMLElement>("[role=tab]")];
     const seen = () =>
       [...panel.querySelectorAll<HTMLElement>("[role=tabpanel]")].map((each) => !each.hidden).indexOf(true);
-    expect([tabs.map((tab) => tab.textContent), seen()]).toEqual([["Ranks", "Logs", "Events (1)", "About"], 0]);
+    expect([tabs.map((tab) => tab.textContent), seen()]).toEqual([
+      ["Ranks", "Logs", "Profile", "Events (1)", "About"],
+      0,
+    ]);
     tabs[0]?.focus();
-    for (const key of ["ArrowRight", "ArrowRight"]) {
+    for (const key of ["ArrowRight", "ArrowRight", "ArrowRight"]) {
       document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     }
-    expect([document.activeElement, seen()]).toEqual([tabs[2], 2]);
+    expect([document.activeElement, seen()]).toEqual([tabs[3], 3]);
     expect(find(panel, ".na-events").textContent).toBe("lr=0.1 after step 3");
-    tabs[3]?.click();
+    tabs[4]?.click();
     expect(find(panel, ".na-about-fact").textContent).toBe("a1b2c3");
   });
 

@@ -137,6 +137,10 @@ describe("the widget", () => {
     expect([...el.querySelectorAll(".na-word")].map((word) => word.textContent)).toEqual(["stopped", "done"]);
     expect(find(el, ".na-stop").hasAttribute("disabled")).toBe(true);
     expect(find(el, "[role=status]").textContent).toBe("train() ended with its kernel");
+    const attach = find(el, ".na-lab-attach");
+    expect(attach.getAttribute("aria-label")).toBe("Attach to train()");
+    expect(attach.dataset.commandlinkerCommand).toBe("notebook-accel:attach");
+    expect(attach.dataset.commandlinkerArgs).toBe('{"job":"a1b2c3"}');
   });
 
   it("does not call a job ended that goes on without its kernel", async () => {
@@ -165,6 +169,7 @@ describe("the widget", () => {
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("done");
     expect(find(el, ".na-panel").dataset.disconnected).toBeUndefined();
+    expect(el.querySelector(".na-lab-attach")).toBeNull();
   });
 
   it("listens to its kernel no longer once it is gone", () => {

@@ -187,7 +187,7 @@ def _value_and_source(found: Mapping[str, Any], name: str) -> tuple[str, str]:
     if name in found:
         return _text(found[name].value), found[name].source
     default = _SHOWN[name].default
-    return "as found" if default is None else _text(default) or "none", "default"
+    return "detected" if default is None else _text(default) or "none", "default"
 
 
 def _text(value: Any) -> str:

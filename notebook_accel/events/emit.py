@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from notebook_accel import rank_local
 from notebook_accel.events.base import Event
 from notebook_accel.events.control import TunableChanged
-from notebook_accel.events.ranks import InputRequested, Metrics, NameRequested, StepTimes
+from notebook_accel.events.ranks import InputRequested, Metrics, NameRequested, Saving, StepTimes
 from notebook_accel.events.requests import Answer, NameAnswered
 
 MetricsSink = Callable[[dict[str, float], "int | None"], None]
@@ -212,6 +213,16 @@ def emit_now(event: Event) -> None:
     wait_until_sent = rank_local.space().get(_WAIT)
     if wait_until_sent is not None:
         wait_until_sent()
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Tells the job that the training waits for a checkpoint to be saved."""
+    emit(Saving(True))
+    try:
+        yield
+    finally:
+        emit(Saving(False))
 
 
 def answers(kind: type[_Answer]) -> queue.SimpleQueue[_Answer]:

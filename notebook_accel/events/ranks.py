@@ -31,6 +31,14 @@ class PhaseChanged(Event):
 
 
 @dataclass(frozen=True)
+class Saving(Event):
+    """The rank begins to save a checkpoint for which its training waits, or is done with it."""
+
+    kind = "saving"
+    is_on: bool
+
+
+@dataclass(frozen=True)
 class Bar(Event):
     """The latest state of one progress bar."""
 

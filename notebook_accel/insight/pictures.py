@@ -130,7 +130,7 @@ def lab_button(kind: str, command: str, label: str, job: str) -> str:
         job: The ID of the job.
     """
     attributes = {
-        "class": kind,
+        "class": f"na-lab-command {kind}",
         "type": "button",
         "aria-label": label,
         "data-commandlinker-command": command,

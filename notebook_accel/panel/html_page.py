@@ -46,7 +46,15 @@ _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
 _COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
-_STATES = {"running": DEEP_BLUE, "done": DEEP_GREEN, "stalled": AMBER, "paused": AMBER, "failing": RED, "failed": RED}
+_STATES = {
+    "running": DEEP_BLUE,
+    "saving": DEEP_BLUE,
+    "done": DEEP_GREEN,
+    "stalled": AMBER,
+    "paused": AMBER,
+    "failing": RED,
+    "failed": RED,
+}
 """The color of the badge of a state; others are gray."""
 
 

@@ -54,7 +54,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     for rank in range(2):
         expect(cell.rank(rank).locator(".na-word")).to_have_text("paused")
     controls.get_by_role("button", name="Save checkpoint").click(force=True)
-    expect(controls).to_contain_text("Save checkpoint is not possible: the launch has no folder for checkpoints")
+    expect(controls).to_contain_text("Save checkpoint isn't available: the launch has no folder for checkpoints")
     rate = controls.get_by_role("spinbutton", name="lr")
     rate.fill("-1")
     rate.press("Enter")
@@ -82,7 +82,9 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     expect(cell.panel.locator(".na-status")).to_have_text("running")
     controls.get_by_role("button", name="Flame graph").click()
     expect(controls).to_contain_text("Sampling for 5 s")
-    expect(page.tab.get_by_text(re.compile(r"digits, wide on ranks 0-1: .* samples"))).to_be_visible(timeout=60_000)
+    expect(cell.panel.get_by_role("tab", name="Profile (1)")).to_have_attribute("aria-selected", "true")
+    flames = cell.panel.frame_locator("iframe[title='Flame graph or profile']")
+    expect(flames.get_by_text(re.compile(r"digits, wide on ranks 0-1: .* samples"))).to_be_visible(timeout=60_000)
     page.screenshot("flame graph")
     controls.get_by_role("button", name="End after epoch").click()
     expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
@@ -90,6 +92,7 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     cell.wait_for_end()
     expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
     expect(cell.panel).to_contain_text("digits, wide")
+    assert "digits, wide on ranks 0-1" in str(page.save().cells[-1].outputs[0]["data"]["text/html"]), "it stays"
     expect(page.tab).to_have_title(title)
     page.screenshot("ended")
     page.use_theme("JupyterLab Light")

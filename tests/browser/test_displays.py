@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -52,9 +54,11 @@ def test_displays_of_ranks_are_in_order_and_labeled(own_page: Page) -> None:
     assert (first["y"], first["x"] < second["x"]) == (second["y"], True)
     cell.output.locator("img").last.scroll_into_view_if_needed()
     own_page.screenshot("shown")
-    texts = cell.output.locator(".jp-OutputArea-child").all_inner_texts()
-    labels = [text.strip() for text in texts if text.strip().startswith("[") and len(text.strip()) < 6]
-    assert labels == ["[0-1]", "[0-1]", "[0-1]", "[0]", "[1]"]
+    texts = [text.strip() for text in cell.output.locator(".jp-OutputArea-child").all_inner_texts()]
+    assert [text for text in texts if re.fullmatch(r"\[[0-9-]+\]", text)] == [], "no label is an output of its own"
+    labels = cell.output.locator(".jp-OutputArea-output details > summary").all_inner_texts()
+    assert [label for label in labels if label.startswith("[")] == ["[0]", "[1]", "[0]", "[1]"]
+    expect(cell.output.get_by_text("[1] 'step 3 of rank 1'")).to_be_visible()
     own_page.open_gate("the end")
     cell.wait_for_end()
     outputs = own_page.save().cells[-1].outputs

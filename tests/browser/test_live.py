@@ -89,3 +89,28 @@ def test_a_chart_marks_nan_and_states_a_spike_and_a_hot_gpu_is_named(page: Page)
     page.open_gate("end")
     cell.wait_for_end()
     page.run("hardware.ACCELERATORS = platforms")
+
+
+def test_the_kernel_is_shown_as_busy_though_it_has_handled_what_a_widget_sent(own_page: Page) -> None:
+    own_page.run("""
+    from notebook_accel.launch.journal import pages
+    from notebook_accel import set_view
+    pages.draws_jobs = lambda session: False  # as without the server's extension
+    set_view("widget")
+    def train():
+        wait_for("the end")
+    """)
+    own_page.evaluate("""() => {
+        const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+        kernel.anyMessage.connect((_, { msg }) => {
+            if (msg.header.msg_type !== "status" || msg.parent_header.msg_type !== "comm_msg") return;
+            window.handled ||= msg.content.execution_state === "idle";
+        });
+    }""")
+    cell = own_page.begin("notebook_launcher(train, num_processes=2)")
+    own_page.tab.wait_for_function("window.handled")
+    expect(own_page.tab.locator("#jp-main-statusbar")).to_contain_text("Busy")
+    expect(cell.stop).to_be_visible()
+    own_page.open_gate("the end")
+    cell.wait_for_end()
+    expect(own_page.tab.locator("#jp-main-statusbar")).to_contain_text("Idle")

@@ -129,7 +129,12 @@ def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
     expect(cell.rank(1).locator(".na-amount")).to_contain_text("sample/s")
     expect(cell.rank(1).locator(".na-amount")).to_be_visible()
     own_page.screenshot("running")
-    cell.panel.get_by_role("button", name="Enlarge train/loss").click()
+    chart = cell.panel.locator(".na-chart > .na-plot").first
+    before = chart.bounding_box()
+    chart.hover()
+    expect(cell.panel.locator(".na-past").first).to_contain_text(" at ")
+    assert chart.bounding_box() == before, "the value under the pointer moves nothing"
+    chart.click()
     expect(cell.panel.locator(".na-enlarged canvas")).to_be_visible()
     fits(cell)
     own_page.screenshot("enlarged")

@@ -44,8 +44,8 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
     assert notebook.value("job.is_paused, [state.phase.value for state in job.ranks]") == (True, ["paused"] * 2)
     notebook.check("from notebook_accel.launch.job import describe")
     assert notebook.value("describe.headline(job)").startswith("train() on 2 ranks: paused")
-    for asked in ("checkpoint", "profile"):
-        assert notebook.run(f"job.{asked}()").error_text.endswith("it is paused: resume it first")
+    for asked, what in {"checkpoint": "save a checkpoint", "profile": "profile its steps"}.items():
+        assert notebook.run(f"job.{asked}()").error_text.endswith(f"it is paused; resume it to {what}")
     assert "is not a finite number" in notebook.run("job.tune(lr=10**400)").error_text
     assert notebook.value("job.tune(lr=0.01)") == step
     assert "lr must be at least 0, not -1" in notebook.run("job.tune(lr=-1)").error_text

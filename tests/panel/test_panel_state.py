@@ -27,8 +27,10 @@ from notebook_accel.events import (
     PhaseChanged,
     Raised,
     Returned,
+    Saving,
     Stalled,
 )
+from notebook_accel.launch.job.headline import Headline, headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT
@@ -86,6 +88,28 @@ def test_no_button_moves_when_others_come() -> None:
     assert first == ["flamegraph", "profile"]
     job.apply(None, ControlsChanged({}))
     assert actions() == [*first, "pause", "checkpoint", "end after epoch"]
+
+
+def test_a_training_that_waits_for_a_checkpoint_is_saving() -> None:
+    job = a_job(2)
+
+    def states() -> set[str]:
+        return {StateMaker(job).make()["head"]["state"], headline(job).status, again().status}
+
+    def again() -> Headline:
+        job_again = Job("train", 0, 2)
+        job_again.status = Status.RUNNING
+        for event in job.ranks[0].events():
+            job_again.apply(0, event)
+        return headline(job_again)
+
+    assert states() == {"running"}
+    job.apply(0, Saving(True))
+    assert states() == {"saving"}
+    job.apply(0, PhaseChanged(Phase.WAITING, "barrier"))
+    assert states() == {"saving"}
+    job.apply(0, Saving(False))
+    assert states() == {"running"}
 
 
 def test_machines_are_told_where_there_are_several() -> None:

@@ -1,5 +1,7 @@
 /** The names of the extension's commands. */
 export const SHOW_JOBS = "notebook-accel:show-jobs";
+/** Inserts a cell that shows a job. Its argument is the ID of the `job`; by default, it is the one that runs. `header.ts` uses it,
+ * too. */
 export const ATTACH = "notebook-accel:attach";
 /** Continues a training in a new cell, which runs. Its argument is the ID of the `job`; `html_page.py` uses it, too. */
 export const RESUME = "notebook-accel:resume";

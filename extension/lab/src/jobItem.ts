@@ -41,7 +41,7 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
   };
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status} data-state=${row.state}>
     <div class="na-lab-heading">
-      <input class="na-lab-choice" type="checkbox" title="Select the job to compare it"
+      <input class="na-lab-choice" type="checkbox" title="Select this job for a comparison"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title">${row.title}</span>

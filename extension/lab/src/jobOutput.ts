@@ -22,14 +22,14 @@ const PATIENCE = 5;
 export interface Named {
   job: string;
   state?: NonNullable<PanelUpdate["state"]>;
+  /** The flame graphs and profiles that the user has made on the panel, as HTML. */
+  results?: string[];
 }
 
 /** Where an output is in a notebook. */
 export interface Spot {
   notebook: string;
   cell: string;
-  /** Adds an output below it. */
-  add(output: object): void;
 }
 
 export class JobOutput extends Widget implements IRenderMime.IRenderer {
@@ -42,6 +42,7 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
   private hasAnswer = false;
   private hasAsked = false;
   private failures = 0;
+  private results: string[] = [];
   private readonly onVisible = () => {
     if (!document.hidden) this.refresh();
   };
@@ -63,11 +64,13 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     this.model = model;
     const { job, state } = named(model);
     if (this.panel && job === this.job) {
+      this.keepResults(); // the kernel doesn't have them
       this.refresh();
       return;
     }
     this.clear();
     this.job = job;
+    this.results = [...(named(model).results ?? [])];
     if (!state || !JOB_ID.test(job)) await this.showSaved();
     if (JOB_ID.test(job) && !this.isDisposed) this.open(state);
   }
@@ -95,7 +98,11 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
         pace: (pause) => (this.isAttached && !document.hidden ? pause : Math.max(pause, UNSEEN_PAUSE)),
         answered: (update, shown) => this.answered(update, shown),
         failed: (error) => this.failed(error),
-        showResult: (page) => this.showResult(page),
+        kept: this.results,
+        keep: (page) => {
+          this.results.push(page);
+          this.keepResults();
+        },
       },
       true,
     );
@@ -181,9 +188,15 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     this.saved = undefined;
   }
 
-  private showResult(page: string): void {
-    const data = { "text/html": page, "text/plain": "A flame graph or a profile" };
-    this.spot(this.node)?.add({ output_type: "display_data", data, metadata: {} });
+  /** Keeps flame graphs and profiles in the notebook: for this panel, and once the job has ended, for where there is none. */
+  private keepResults(): void {
+    if (!this.model) return;
+    const { results = [], ...job } = named(this.model);
+    if (results.length >= this.results.length) return;
+    const html = this.model.data["text/html"];
+    const shown = job.state || html === undefined ? {} : { "text/html": [html, ...this.results].join("\n") };
+    const data = { ...this.model.data, ...shown, [MIME]: { ...job, results: [...this.results] } };
+    this.model.setData({ data: data as object as IRenderMime.IMimeModel["data"] });
   }
 }
 

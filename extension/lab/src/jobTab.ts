@@ -1,15 +1,10 @@
 /** A tab of the main area with the panel of a job, of any notebook of this server, live while it is visible. */
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
-import { make } from "../../src/dom";
 import { jobsIcon } from "./icons";
 import { ServedPanel } from "./servedPanel";
 
-/** Its colors are those of a light page, as in a notebook that was exported. */
-const FRAME = "<!DOCTYPE html><meta charset='utf-8'><style>body{margin:8px;font:13px sans-serif}</style>";
-
 export class JobTab extends Widget {
-  private readonly results = make("div", "na-lab-results");
   private readonly panel: ServedPanel;
   private readonly onVisible = () => this.look();
 
@@ -26,14 +21,9 @@ export class JobTab extends Widget {
         if (state) this.name(state.head.name);
       },
       failed: () => true,
-      showResult: (page: string) => {
-        const made = frame(page);
-        this.results.prepend(made);
-        made.scrollIntoView({ block: "nearest" });
-      },
     };
     this.panel = new ServedPanel(job, place, false);
-    this.node.append(this.panel.node, this.results);
+    this.node.append(this.panel.node);
     this.node.tabIndex = -1;
     document.addEventListener("visibilitychange", this.onVisible);
   }
@@ -73,11 +63,4 @@ export class JobTab extends Widget {
     this.title.label = name;
     this.title.caption = `${name}: job ${this.job}`;
   }
-}
-
-/** A frame whose page has access to nothing outside it. */
-function frame(page: string): HTMLElement {
-  const made = make("iframe", "na-lab-frame", { sandbox: "allow-scripts", title: "Flame graph or profile" });
-  made.srcdoc = FRAME + page;
-  return made;
 }

@@ -64,11 +64,14 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     commands.addCommand(ATTACH, {
       label: "Attach to the Last Job",
       caption: "Insert a cell that shows the running job, or the last one if none is running",
-      execute: async () => {
+      execute: async ({ job }) => {
         await jobs.refresh();
-        const row = jobs.running ?? jobs.rows.find((each) => each.code);
-        if (row) attach(row);
-        else Notification.warning(jobs.problem || "No job has been launched yet.", { autoClose: 5000 });
+        const row = job
+          ? jobs.rows.find((each) => each.id === job)
+          : (jobs.running ?? jobs.rows.find((each) => each.code));
+        const missing = job ? `This Jupyter server doesn't have job ${job}.` : "No job has been launched yet.";
+        if (row?.code) attach(row);
+        else Notification.warning(jobs.problem || missing, { autoClose: 5000 });
       },
     });
     const tabs = new WidgetTracker<JobTab>({ namespace: "notebook-accel-jobs" });
@@ -89,7 +92,7 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     });
     void restorer?.restore(tabs, { command: OPEN, args: (tab) => ({ job: tab.job }), name: (tab) => tab.job });
     commands.addCommand(RESUME, {
-      label: "Resume a Training",
+      label: "Resume Training",
       caption: "Insert a cell that continues the training, and run it",
       isVisible: () => false, // it needs to know the job
       execute: async ({ job }) => {

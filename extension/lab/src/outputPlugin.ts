@@ -87,10 +87,5 @@ function spotOf(notebooks: INotebookTracker, node: HTMLElement): Spot | undefine
   const panel = notebooks.find((each) => each.content.node.contains(node));
   const cell = panel?.content.widgets.find((each) => each.node.contains(node));
   if (!panel || !cell) return undefined;
-  const { outputs } = cell.model as ICodeCellModel;
-  return {
-    notebook: panel.context.localPath,
-    cell: cell.model.id,
-    add: (output) => outputs.add(output as Parameters<typeof outputs.add>[0]),
-  };
+  return { notebook: panel.context.localPath, cell: cell.model.id };
 }

@@ -20,14 +20,16 @@ export interface Place {
   answered(update: PanelUpdate, state: State | undefined): void;
   /** There is no answer; returns whether the panel is to say so. */
   failed(error: Error): boolean;
-  /** Shows a flame graph or a profile, as HTML. */
-  showResult(page: string): void;
+  /** The flame graphs and profiles that the panel begins with, as HTML. */
+  kept?: readonly string[];
+  /** Keeps another one; missing if nothing can be kept. */
+  keep?(page: string): void;
 }
 
 export class ServedPanel {
   readonly node = make("div", "na-lab-panel");
   private readonly message = make("p", "na-lab-message", { role: "status" });
-  private readonly resume = make("button", "na-lab-resume", { type: "button" });
+  private readonly resume = make("button", "na-lab-command na-lab-resume", { type: "button" });
   private readonly link: JobLink;
   private readonly questions = new Questions((content) => this.link.send(content));
   private store: Store | undefined;
@@ -88,7 +90,10 @@ export class ServedPanel {
       this.message.after(this.resume);
     } else if (update.resume === "") this.resume.remove();
     for (const { id, content, bytes } of update.replies) this.questions.receive(id, [text(content), unpack(bytes)]);
-    for (const page of update.results) this.place.showResult(page);
+    for (const page of update.results) {
+      this.panel?.addResult(page, true);
+      this.place.keep?.(page);
+    }
     this.place.answered(update, this.store?.state);
   }
 
@@ -106,6 +111,7 @@ export class ServedPanel {
       isConnected: () => store.isConnected,
     });
     this.panel = new Panel(store, stopper, (content) => this.link.send(content), this.questions);
+    for (const page of this.place.kept ?? []) this.panel.addResult(page, false);
     this.store = store;
     this.panel.moveInto(this.node);
     if (this.isOnPage) this.unfollow = followOnPage(store);

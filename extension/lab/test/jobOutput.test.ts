@@ -39,7 +39,7 @@ const ended = () => {
 const attach = (output: object) => (output as { onAfterAttach(message: object): void }).onAfterAttach({});
 const pass = (time: number) => vi.advanceTimersByTimeAsync(time);
 
-/** An output, and what is added below it. */
+/** An output. */
 function open(state?: object) {
   const model = {
     trusted: true,
@@ -57,15 +57,13 @@ function open(state?: object) {
       },
     };
   };
-  const added: object[] = [];
-  const spot = () => ({ notebook: "a.ipynb", cell: "1c2b", add: (output: object) => added.push(output) });
+  const spot = () => ({ notebook: "a.ipynb", cell: "1c2b" });
   const output = new JobOutput({ createRenderer } as unknown as IRenderMimeRegistry, spot);
   document.body.append(output.node);
   void output.renderModel(model as never);
   return {
     output,
     model,
-    added,
     text: () => output.node.textContent,
     panel: () => output.node.querySelector(".na-panel"),
   };
@@ -139,9 +137,30 @@ test("a page that sees the job end stores what stays, unless the kernel has", as
   expect(model.data).toEqual({ [MIME]: { job: JOB }, "text/html": "<b>done</b>" });
 });
 
-test("a flame graph becomes an output of the cell", async () => {
+test("a flame graph is shown in its tab, and stays in the notebook", async () => {
   answers.push({ ...NEWS, seq: 0, state: aState(2), results: ["<i>flames</i>"] });
-  const { added } = open(aState(2));
-  await pass(0);
-  expect(added).toMatchObject([{ output_type: "display_data", data: { "text/html": "<i>flames</i>" } }]);
+  const { output, model } = open(aState(2));
+  await pass(100);
+  const frames = () => [...output.node.querySelectorAll("iframe")].map((each) => each.srcdoc);
+  expect(frames()).toEqual([expect.stringContaining("<i>flames</i>")]);
+  expect(output.node.querySelector("[aria-selected=true]")?.textContent).toBe("Profile (1)");
+  expect(model.data[MIME]).toMatchObject({ results: ["<i>flames</i>"] });
+  expect(model.data["text/html"]).toBe("<b>saved</b>");
+  model.setData({ data: { [MIME]: { job: JOB }, "text/html": "<b>done</b>" } }); // by the kernel, at the end
+  await output.renderModel(model as never);
+  expect(frames()).toHaveLength(1);
+  expect(model.data).toEqual({
+    [MIME]: { job: JOB, results: ["<i>flames</i>"] },
+    "text/html": "<b>done</b>\n<i>flames</i>",
+  });
+});
+
+test("a job whose kernel is gone can be attached to, and resumed", async () => {
+  const state = aState(2);
+  const head = { ...state.head, status: "ended with its kernel" as const };
+  answers.push({ ...NEWS, seq: 0, state: { ...state, head }, resume: "Resume train()" });
+  const { output } = open(aState(2));
+  await pass(100);
+  const buttons = [...output.node.querySelectorAll<HTMLElement>(".na-lab-command")];
+  expect(buttons.map((each) => each.getAttribute("aria-label"))).toEqual(["Resume train()", "Attach to train()"]);
 });

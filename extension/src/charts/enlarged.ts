@@ -182,7 +182,7 @@ export class Enlarged {
     const timer = setTimeout(() => {
       this.#isAwaited = false; // ask again when there is something new
       if (this.#tables.length === 0)
-        setText(this.#status, "Waiting for the kernel. Until it answers, the chart has fewer points.");
+        setText(this.#status, "Loading all points. Until they are here, the chart has fewer.");
     }, PATIENCE);
     this.#host.requests.detail(this.#id, this.#question(MOST_POINTS, false), (detail) => {
       clearTimeout(timer);

@@ -13,6 +13,9 @@ export class SmallChart {
   readonly element: HTMLElement;
   readonly #plot: Plot;
   #now = make("span", "na-value");
+  /** The value under the crosshair, which covers the others, so that nothing moves below the pointer. */
+  #past = make("span", "na-past");
+  #values: HTMLElement;
   #picture: HTMLElement;
   #facts = make("div", "na-facts");
   #enlarge: HTMLButtonElement;
@@ -34,8 +37,8 @@ export class SmallChart {
     this.#enlarge.addEventListener("click", onEnlarge);
     const label = make("span", "na-key", { title: name }, name);
     const top = make("div", "na-chart-head", {}, label, this.#enlarge);
-    const value = make("div", "na-chart-now", {}, this.#now, this.#facts);
-    this.element = make("div", "na-chart", { "data-metric": name }, top, value, this.#picture);
+    this.#values = make("div", "na-chart-now", {}, this.#now, this.#facts, this.#past);
+    this.element = make("div", "na-chart", { "data-metric": name }, top, this.#values, this.#picture);
     const space = { x: 44, y: 26 };
     this.#plot = new Plot(this.#picture, { height: HEIGHT, space, palette, sync, onHover: (at) => this.#read(at) });
   }
@@ -48,7 +51,7 @@ export class SmallChart {
     const isSingle = metric.x.length + metric.marks.length === 1;
     this.#picture.hidden = isSingle;
     this.#enlarge.hidden = isSingle;
-    this.#read(null);
+    setText(this.#now, metric.now);
     const facts = [metric.range, ...metric.facts].filter(Boolean);
     setText(this.#facts, metric.brief);
     setAttribute(this.element, "title", [`${this.#name}: ${metric.now}`, ...facts].join("\n"));
@@ -87,12 +90,12 @@ export class SmallChart {
     this.element.remove();
   }
 
-  /** Shows the value below the crosshair, or the last one. */
+  /** Shows the value under the crosshair, or the last one. */
   #read(index: number | null): void {
     const step = index === null ? undefined : this.#plot.steps()[index];
     const value = index === null ? null : this.#plot.valueAt(0, index);
-    setAttribute(this.#now, "data-past", step === undefined ? null : "");
-    if (step === undefined || value === null) setText(this.#now, this.#metric?.now ?? "");
-    else setText(this.#now, `${formatValue(value)} at ${formatStep(step)}`);
+    const isPast = step !== undefined && value !== null;
+    setAttribute(this.#values, "data-past", isPast ? "" : null);
+    setText(this.#past, isPast ? `${formatValue(value)} at ${formatStep(step)}` : "");
   }
 }

@@ -312,7 +312,9 @@ def status(job: JobState) -> str:
         return "stopping"
     if job.awaits:
         return "waiting"
-    return "stalled" if job.stalled is not None else "paused" if job.is_paused else job.status.value
+    if job.stalled is not None or job.is_paused:
+        return "stalled" if job.stalled is not None else "paused"
+    return "saving" if any(state.is_saving for state in job.ranks) else job.status.value
 
 
 def is_brief(job: JobState) -> bool:

@@ -24,6 +24,7 @@ from notebook_accel.events import (
     ProcessUsage,
     ResidentHistory,
     Returned,
+    Saving,
     Signalled,
     SnapshotSaved,
     StepTimes,
@@ -124,6 +125,8 @@ class RankState:
     failed: Failed | None = None
     returned: Returned | None = None
     exited: Exited | None = None
+    is_saving: bool = False
+    """Its training waits for a checkpoint to be saved."""
     interrupted: bool = False
     """It was sent SIGINT."""
     stopped: bool = False
@@ -147,6 +150,8 @@ class RankState:
             self.pid, self.host, self.phase = event.pid, event.host, Phase.IDLE
         elif isinstance(event, PhaseChanged):
             self.phase, self.detail = event.phase, event.detail
+        elif isinstance(event, Saving):
+            self.is_saving = event.is_on
         elif isinstance(event, Bar):
             self._keep_bar(event)
         elif isinstance(event, Lines):
@@ -202,6 +207,8 @@ class RankState:
         if self.snapshot:
             yield SnapshotSaved(self.snapshot)
         yield from self.bars.values()
+        if self.is_saving:
+            yield Saving(True)
         if self.interrupted:
             yield Signalled(signal.SIGINT)
         if self.stopped:

@@ -28,7 +28,7 @@ from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire.constants import STEP_MARK
 
 _OTHER = "another profiler of torch is active there: wait until it has ended"
-_PAUSED = "it is paused: resume it first"
+_PAUSED = "it is paused; resume it to profile its steps"
 Callback = Callable[[], None]
 _EVENT = re.compile(rb"\n  \{\n.*?\n  \}(?=[,\s])", re.DOTALL)
 _DURATION = re.compile(rb'"dur": ([0-9.]+)')

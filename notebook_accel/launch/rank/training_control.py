@@ -177,7 +177,7 @@ class TrainingControl:
         if self.loop is None:
             return _NO_LOOP
         if action == CHECKPOINT and self.is_paused:
-            return "it is paused: resume it first"
+            return "it is paused; resume it to save a checkpoint"
         return self.loop.refusals.get(action, "")
 
     def _tuning_refusal(self, values: Mapping[str, float]) -> str:

@@ -19,6 +19,8 @@ from notebook_accel.events import Shown
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif")
 _TYPES = {"text/plain", "text/html", *_IMAGES}
+_LABELED = {"text/html": "<div>{}</div>\n{}", "text/markdown": "{}\n\n{}", "text/latex": "{} {}"}
+"""Types beside text in which a label can stand before the content."""
 _MOST_OPEN = 8
 """The number of parts that are open at first; the others show their headings."""
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -53,6 +55,30 @@ class Content:
     def digest(self) -> bytes:
         """The same for equal contents."""
         return hashlib.sha256(json.dumps([self.data, self.metadata], sort_keys=True).encode()).digest()
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return 1000 + len(json.dumps([self.data, self.metadata]))
+
+    def text(self, label: str) -> str:
+        """It as text, after a label if there is one."""
+        text = str(self.data.get("text/plain", ""))
+        return f"{label}\n{text}" if label and "\n" in text else f"{label} {text}" if label else text
+
+    def labeled(self, label: str) -> Content | None:
+        """It with a label, in one output; `None` if it has no room for one, such as a widget."""
+        if fits(self.data):
+            data = compose({label: (self.data, self.metadata)})
+        elif self.data.keys() <= {"text/plain", *_LABELED}:
+            data = {
+                type: form.format(escape(label), self.data[type])
+                for type, form in _LABELED.items()
+                if type in self.data
+            }
+        else:
+            return None
+        return Content({**data, "text/plain": self.text(label)}, self.metadata)
 
     def parts_of(self, ranks: Collection[int]) -> Parts:
         """What these ranks, who have all displayed it, have displayed."""
@@ -89,6 +115,10 @@ class SideBySide(Content):
         found = {tuple(sorted(ranks_of[index])): content for index, content in enumerate(contents)}
         labeled = {label(ranks) or "": (part.data, part.metadata) for ranks, part in found.items()}
         return cls(compose(labeled), {}, found, label)
+
+    def labeled(self, label: str) -> Content:
+        """Itself: each part has a label."""
+        return self
 
     def parts_of(self, ranks: Collection[int]) -> Parts:
         left = {tuple(rank for rank in part if rank in ranks): content for part, content in self.parts.items()}

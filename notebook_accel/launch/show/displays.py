@@ -1,6 +1,7 @@
 """The rich outputs of the ranks of one job: figures, tables and the like, labeled with the ranks that displayed them.
 
 What is equal on several ranks is shown once, in one area; figures and tables that differ share one too, side by side.
+What all ranks have displayed needs no label; other areas show theirs with their content, in the same output.
 A rank that then displays something else in its place, by an update or after `clear_output`, gets an area of its own. An
 area is an output of the console with a display ID, by which it is changed. The lines that a rank has written are
 never cleared.
@@ -9,8 +10,8 @@ never cleared.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from notebook_accel.events import Cleared, Shown
@@ -21,8 +22,8 @@ from notebook_accel.rank_spans import spans
 
 _MOST_PLACES = 100
 """The number of last places at which a rank that comes late may join an area of others."""
-_MOST_CONTENTS = 32
-"""The number of areas of several ranks whose contents are stored, in case that one of the ranks leaves its area."""
+_MOST_STORED = 2**26
+"""The size of the contents that are stored of areas of several ranks, in case that one of them leaves its area."""
 
 
 @dataclass(eq=False)
@@ -32,8 +33,10 @@ class _Area:
     id: str
     members: set[int]
     """The ranks that have displayed it."""
-    label: str | None
-    """The text above it; `None` if it has no label."""
+    label: str | None = None
+    """The ranks, as they are written; `None` if it has no label."""
+    has_heading: bool = False
+    """Whether its label is an output of its own, because the content has no room for one."""
     content: Content | None = None
     """What it shows; `None` if that is not stored."""
     is_first: bool = True
@@ -44,11 +47,13 @@ class Displays:
     """The rich outputs of the ranks of one job.
 
     Args:
+        ranks: All of them.
         label: Makes the label of ranks; empty if they need none.
         screen: Shows them.
     """
 
-    def __init__(self, label: Callable[[int | str], str], screen: Screen) -> None:
+    def __init__(self, ranks: Sequence[int], label: Callable[[int | str], str], screen: Screen) -> None:
+        self._ranks = ranks
         self._label = label
         self._screen = screen
         self._prefix = os.urandom(6).hex()
@@ -61,8 +66,9 @@ class Displays:
         """The areas that a rank has cleared, which its next displays take over."""
         self._clears_at_next: set[int] = set()
         """The ranks whose next display clears their output."""
-        self._stored: deque[_Area] = deque()
-        """The areas whose contents are stored."""
+        self._stored: OrderedDict[_Area, int] = OrderedDict()
+        """The sizes of the contents that are stored, by area."""
+        self._stored_size = 0
         self._places: OrderedDict[int, dict[bytes, _Area]] = OrderedDict()
         """The areas of the last places, by a digest of what they have shown first."""
 
@@ -143,7 +149,7 @@ class Displays:
         content = Content.of(event)
         label = None if event.alone else self._label_of(group)
         if not self._screen.updates_displays:
-            self._write(content, label)
+            self._screen.write("stdout", f"{content.text('' if event.alone else self._label(spans(group)).strip())}\n")
         elif not event.update:
             self._add(group, content, label, place)
         elif event.display_id in self._named[min(group)]:
@@ -151,11 +157,6 @@ class Displays:
         else:  # the notebook itself may have displayed it
             assert event.display_id is not None
             self._screen.display(content.data, content.metadata, event.display_id, update=True)
-
-    def _write(self, content: Content, label: str | None) -> None:
-        text = str(content.data.get("text/plain", ""))
-        separator = "" if label is None else "\n" if "\n" in text else " "
-        self._screen.write("stdout", f"{label or ''}{separator}{text}\n")
 
     def _add(self, group: Mapping[int, Shown], content: Content, label: str | None, place: int) -> None:
         clearing = self._clears_at_next & group.keys()
@@ -186,8 +187,7 @@ class Displays:
 
     def _join(self, area: _Area, ranks: set[int], content: Content) -> None:
         area.members |= ranks
-        self._set_label(area, self._label_of(area.members))
-        self._store(area, content)
+        self._draw(area, content, self._label_of(area.members))
 
     def _update(self, group: Mapping[int, Shown], content: Content, label: str | None) -> None:
         before = {rank: self._named[rank][str(event.display_id)] for rank, event in group.items()}
@@ -236,19 +236,18 @@ class Displays:
     def _move_out(self, area: _Area, ranks: set[int]) -> None:
         """Shows what ranks have in an area that others take over in an area of their own, below."""
         assert area.content is not None
-        new = self._new(ranks, area.content.left_to(ranks), None if area.label is None else self._label_of(ranks))
+        new = self._new(ranks, area.content.left_to(ranks), self._label_of(ranks))
         for rank in ranks:
             self._swap(rank, area, new)
 
     def _leave(self, area: _Area, ranks: set[int]) -> None:
         area.members -= ranks
-        label = None if area.label is None else self._label_of(area.members)
-        if area.members and isinstance(area.content, SideBySide):
-            self._set(area, area.content.left_to(area.members), label)
-        elif area.members:
-            self._set_label(area, label)
-        else:
-            self._set(area, NOTHING, "")
+        if not area.members:
+            self._set(area, NOTHING, None)
+        elif area.content is not None:
+            left = area.content.left_to(area.members)
+            area.is_first &= left is area.content
+            self._draw(area, left, self._label_of(area.members))
 
     def _swap(self, rank: int, old: _Area, new: _Area) -> None:
         for areas in (self._own[rank], self._cleared[rank]):
@@ -259,44 +258,41 @@ class Displays:
 
     def _new(self, ranks: set[int], content: Content, label: str | None) -> _Area:
         self._count += 1
-        area = _Area(f"{self._prefix}-{self._count}", ranks, label)
-        if label is not None:
-            self._screen.display({"text/plain": label}, {}, _label_id(area))
-        self._screen.display(content.data, content.metadata, area.id)
-        self._store(area, content)
+        area = _Area(f"{self._prefix}-{self._count}", ranks)
+        self._draw(area, content, label, is_new=True)
         return area
 
     def _set(self, area: _Area, content: Content, label: str | None) -> None:
         area.is_first = False
         self._draw(area, content, label)
 
-    def _draw(self, area: _Area, content: Content, label: str | None) -> None:
-        self._set_label(area, label)
-        self._screen.display(content.data, content.metadata, area.id, update=True)
+    def _draw(self, area: _Area, content: Content, label: str | None, *, is_new: bool = False) -> None:
+        labeled = content if label is None else content.labeled(label)
+        heading = label if labeled is None else None
+        if area.has_heading or (is_new and heading):
+            area.has_heading = True
+            self._screen.display({"text/plain": heading or ""}, {}, f"{area.id}-label", update=not is_new)
+        shown = labeled or content
+        self._screen.display(shown.data, shown.metadata, area.id, update=not is_new)
+        area.label = label
         self._store(area, content)
-
-    def _set_label(self, area: _Area, label: str | None) -> None:
-        if area.label is not None and area.label != label:
-            area.label = label or ""
-            self._screen.display({"text/plain": area.label}, {}, _label_id(area), update=True)
 
     def _store(self, area: _Area, content: Content) -> None:
         """Stores the content of an area that one of its ranks may leave, or beside which others may be shown."""
-        if area in self._stored:
-            self._stored.remove(area)
+        self._stored_size -= self._stored.pop(area, 0)
         is_needed = len(area.members) > 1 or (area.label and display_content.fits(content.data))
         area.content = content if is_needed else None
         if area.content is not None:
-            self._stored.append(area)
-            if len(self._stored) > _MOST_CONTENTS:
-                self._stored.popleft().content = None
+            self._stored[area] = content.size
+            self._stored_size += content.size
+            while self._stored_size > _MOST_STORED:
+                oldest, size = self._stored.popitem(last=False)
+                oldest.content = None
+                self._stored_size -= size
 
     def _label_of(self, ranks: Collection[int]) -> str | None:
-        return self._label(spans(ranks)).strip() or None
-
-
-def _label_id(area: _Area) -> str:
-    return f"{area.id}-label"
+        """The label of these ranks; `None` if they are all, or there is only one."""
+        return None if len(ranks) == len(self._ranks) else self._label(spans(ranks)).strip() or None
 
 
 def _is_lasting(event: Shown | Cleared) -> bool:

@@ -43,7 +43,7 @@ class Output:
         self._write = self._screen.write
         self._ranks = ranks
         self._merger = LineMerger(ranks)
-        self._displays = Displays(label, self._screen)
+        self._displays = Displays(ranks, label, self._screen)
         self._displayed: dict[tuple[int, str], Shown | Cleared] = {}
         """What is held of each rank, by its place."""
         self._displayed_counts: Counter[int] = Counter()

@@ -206,7 +206,7 @@ def show(members: Sequence[int], replies: Sequence[Reply], label: Any) -> None:
     rich = {rank: reply.bundle for rank, reply in zip(members, replies, strict=False) if reply.bundle}
     if rich:
         values = {rank: Shown(alone=len(rich) == 1, bundle=[bundle]) for rank, bundle in rich.items()}
-        Displays(label, console.current).show(values, 0)
+        Displays(members, label, console.current).show(values, 0)
         return
     by_text: dict[str, list[int]] = {}
     for rank, reply in zip(members, replies, strict=False):

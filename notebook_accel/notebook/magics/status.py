@@ -169,7 +169,7 @@ def _value(name: str, value: Any, planned: Plan | None) -> str:
     """Formats a value; for a setting that is left open, the value that a launch would choose now."""
     open_to = {"num_processes": planned.size, "device": planned.device} if planned else {}
     if value is None:
-        return f"{open_to[name]}, as found" if name in open_to else "–"
+        return f"{open_to[name]} (detected)" if name in open_to else "–"
     if isinstance(value, Mapping):
         return ", ".join(value) or "–"  # only the names, since values may be secret and notebooks are shared
     return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "–"

@@ -96,6 +96,10 @@ class Panel(anywidget.AnyWidget):
         self.send({"reply": reply.id}, buffers=reply.buffers)
         return reply.size
 
+    def show_result(self, page: str) -> None:
+        """Shows a flame graph or a profile, which is HTML."""
+        self.send({"result": True}, buffers=[page.encode()])
+
     def ping(self) -> None:
         """Sends a message without changes, which the page answers if it is there."""
         self.send({"ping": True})
@@ -138,6 +142,14 @@ class PanelView:
         self._maker = StateMaker(job)
         self._pacer = pacer
         self._finished = False
+        self._results: list[Any] = []
+        """The flame graphs and profiles that the user has made on the panel."""
+
+    def _show_results(self) -> None:
+        """Shows flame graphs and profiles that are ready."""
+        for found in self._maker.take_results():
+            self._results.append(found)
+            self._panel.show_result(found._repr_html_())
 
     def _update(self) -> None:
         """Sends what has changed."""
@@ -145,6 +157,7 @@ class PanelView:
 
     def _update_if_due(self) -> None:
         """Sends what has changed, if that is due, and answers what the panel has asked for."""
+        self._show_results()
         if self._pacer.is_due() or self._panel.keyframe_requested:
             with self._pacer:
                 self._update()

@@ -33,6 +33,8 @@ class WidgetView(PanelView):
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
+        self._has_heard = False
+        """Whether the page has sent something since the kernel was last said to be busy."""
         self._watch = PageWatch()
         with self._pacer, self._fallback_pacer:
             widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
@@ -43,7 +45,9 @@ class WidgetView(PanelView):
             )
 
     def refresh(self) -> None:
-        self._show_results()
+        if self._has_heard:
+            self._has_heard = False
+            widget_support.say_busy()
         self._maker.update_metrics()
         if self._watch.is_gone:
             self._ping_if_due()
@@ -61,6 +65,7 @@ class WidgetView(PanelView):
             return
         self._finished = True
         self._show_results()
+        self._keep_results()
         self._panel.update(self._maker.whole())  # in full, with every metric
         self._widget_shown = False
         self._show()
@@ -84,11 +89,11 @@ class WidgetView(PanelView):
             self._panel.ping()
             self._watch.sent()
 
-    def _show_results(self) -> None:
-        """Displays flame graphs and profiles below the panel, where they stay in the notebook."""
+    def _keep_results(self) -> None:
+        """Displays flame graphs and profiles below the panel, which ends, so that they stay in the notebook."""
         from IPython.display import display
 
-        for found in self._maker.take_results():
+        for found in self._results:
             display(found)  # type: ignore[no-untyped-call]
 
     def _show(self) -> None:
@@ -107,4 +112,5 @@ class WidgetView(PanelView):
     # Called on the threads that handle the browser's messages
 
     def _answered(self) -> None:
+        self._has_heard = True
         widget_support.current.answered(self)

@@ -7,6 +7,7 @@ therefore counts only while no cell runs.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from importlib import util
 from typing import Any
@@ -93,13 +94,26 @@ def cell_id() -> str:
     return str(((_parent() or {}).get("metadata") or {}).get("cellId") or "")
 
 
+def say_busy() -> None:
+    """Says that the running cell still runs.
+
+    JupyterLab shows the kernel as idle once it has handled a message of a widget, even if a cell runs meanwhile.
+    """
+    kernel = _kernel()
+    if kernel is not None and threading.current_thread() is threading.main_thread():  # which runs cells
+        kernel.session.send(kernel.iopub_socket, "status", {"execution_state": "busy"}, parent=_parent())
+
+
 def _parent() -> dict[str, Any] | None:
     """The request that runs the cell; `None` outside of an IPython kernel."""
+    kernel = _kernel()
+    return None if kernel is None else kernel.get_parent() or {}
+
+
+def _kernel() -> Any:
     from IPython import get_ipython
 
-    shell: Any = get_ipython()
-    kernel = getattr(shell, "kernel", None)
-    return None if kernel is None else kernel.get_parent() or {}
+    return getattr(get_ipython(), "kernel", None)
 
 
 current = Browsers()

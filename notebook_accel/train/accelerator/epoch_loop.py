@@ -319,7 +319,8 @@ class EpochLoop(PlainLoop):
             contents = self._run.contents()
             weights = contents.weights()
             self._saver.wait()  # for what it writes from
-            parts = self._copies.of(contents.parts(weights, self._options))
+            with events.saving():
+                parts = self._copies.of(contents.parts(weights, self._options))
             place = Place(self._epoch, self._step, self._state.num_processes)
             self._saver.start(parts, place, functools.partial(self._on_written, self._step, requested))
             self._saved = self._epoch, self._step

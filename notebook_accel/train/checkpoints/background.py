@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
+from notebook_accel.events import saving
 from notebook_accel.train.checkpoints import folder_lock, folders, manifest, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import Unfinished, save_folder
@@ -68,7 +69,8 @@ class BackgroundSaver:
     def wait(self) -> None:
         """Waits until the checkpoint is written, or it has been reported that it could not be."""
         if self._thread is not None:
-            self._thread.join()
+            with saving():
+                self._thread.join()
             self._thread = None
 
     def wait_briefly(self) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import saving
 from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints import folders, participants
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
@@ -108,6 +109,14 @@ class Checkpoints:
         """
         if rehearsing():
             return Path(output_dir or os.devnull)
+        with saving():
+            target = self._save(contents, output_dir, safe_serialization)
+        if self._project.automatic_checkpoint_naming:
+            self._project.iteration += 1
+        _log.info("Saved the state of the run to %s.", target)
+        return target
+
+    def _save(self, contents: Contents, output_dir: str | os.PathLike[str] | None, safe_serialization: bool) -> Path:
         write = functools.partial(self._write, contents, safe_serialization)
         if self._waits_for_all(contents):
             ranks = AllRanks()
@@ -115,14 +124,10 @@ class Checkpoints:
                 target, have_hooks = self._begin(ranks, output_dir)
             write = functools.partial(write, together=have_hooks and contents.strategy.gathers_weights)
             write_folder(ranks, lambda: self._staged(target), write)
-        elif PartialState().is_main_process:
-            target = self._save_alone(write, output_dir)
-        else:
-            target = self._add_part(write, output_dir)
-        if self._project.automatic_checkpoint_naming:
-            self._project.iteration += 1
-        _log.info("Saved the state of the run to %s.", target)
-        return target
+            return target
+        if PartialState().is_main_process:
+            return self._save_alone(write, output_dir)
+        return self._add_part(write, output_dir)
 
     def load(
         self,

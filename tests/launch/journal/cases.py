@@ -140,6 +140,7 @@ _TOLD = (
         workers=st.none() | st.integers(0, 9),
     ),
     st.builds(events.Hello, pid=st.integers(1, 9), host=st.just("host")),
+    st.builds(events.Saving, is_on=st.booleans()),
     st.builds(events.PhaseChanged, phase=st.sampled_from(Phase), detail=st.sampled_from(["", "all_reduce"])),
     st.builds(events.NodeLeaving),
     st.builds(events.Signalled, signal=st.sampled_from([2, 9, 15])),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from notebook_accel.launch.show.display_content import compose, fits
+from notebook_accel.launch.show.display_content import Content, compose, fits
 
 TABLE = "<div><style scoped>.dataframe td { color: red }</style><table><tr><td>1<br></td></tr></table></div>"
 
@@ -36,6 +36,28 @@ def test_a_picture_has_its_size_and_a_text_in_its_place() -> None:
     html = compose({"[0]": picture, "[1]": picture})["text/html"]
     image = '<img src="data:image/png;base64,aabb" alt="[0] Figure &quot;&lt;1&gt;&quot;" width="30">'
     assert image in html
+
+
+@pytest.mark.parametrize(
+    ("type", "labeled"),
+    [
+        ("text/html", compose({"<1>": ({"text/html": "a"}, {})})["text/html"]),
+        ("image/png", compose({"<1>": ({"image/png": "a"}, {})})["text/html"]),
+        ("text/markdown", "&lt;1&gt;\n\na"),
+        ("text/latex", "&lt;1&gt; a"),
+        ("text/plain", "<1> a"),
+    ],
+)
+def test_a_label_is_in_the_same_output(type: str, labeled: str) -> None:
+    content = Content({type: "a"}, {}).labeled("<1>")
+    assert content is not None
+    assert labeled in content.data.values()
+
+
+def test_html_that_fits_nowhere_has_its_label_before_it() -> None:
+    content = Content({"text/html": "</p>", "text/plain": "a\nb"}, {}).labeled("<1>")
+    assert content is not None
+    assert content.data == {"text/html": "<div>&lt;1&gt;</div>\n</p>", "text/plain": "<1>\na\nb"}
 
 
 def test_labels_and_texts_are_escaped_and_html_is_kept() -> None:

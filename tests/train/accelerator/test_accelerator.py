@@ -5,6 +5,7 @@ import os
 import pickle
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import accelerate
@@ -511,6 +512,16 @@ def test_logged_numbers_are_emitted_as_events() -> None:
         ({"loss": 0.5}, 3)
     ]
     assert len(received) == 1
+
+
+def test_the_job_hears_of_a_checkpoint_for_which_the_training_waits(tmp_path: Path) -> None:
+    received: list[events.Event] = []
+    events.set_sink(received.append)
+    try:
+        Accelerator().save_state(tmp_path / "state")
+    finally:
+        events.set_sink(None)
+    assert [event.is_on for event in received if isinstance(event, events.Saving)] == [True, False]
 
 
 def logged() -> None:
