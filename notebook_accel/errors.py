@@ -23,7 +23,8 @@ An interrupted launch ends in Python's own `KeyboardInterrupt`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from notebook_accel.value_class import dataclass
 
 
 class NotebookAccelError(Exception):

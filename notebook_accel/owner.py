@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import socket
-from dataclasses import dataclass
+
+from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse
+from notebook_accel.value_class import dataclass
 
 MPS = "mps"
 """What identifies the GPU. Each of these machines has one."""

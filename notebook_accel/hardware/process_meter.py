@@ -8,7 +8,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

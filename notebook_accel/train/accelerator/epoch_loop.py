@@ -247,7 +247,8 @@ class EpochLoop(PlainLoop):
         # Most steps do no more than this: code that is read from memory again costs them more than it computes.
         if self._agreement.advance() or self._step + 1 >= self._next_step:
             self._pass_step_that_matters(loader, synced=synced)
-        self._request()
+        if self._space[PREEMPTED_BY] or self._stop_at is not None or time.monotonic() >= self._next_time:
+            self._request()
 
     def _pass_step_that_matters(self, loader: Any, *, synced: bool) -> None:
         """Saves after this step if it is due, or prepares to do so after the next."""
@@ -292,7 +293,7 @@ class EpochLoop(PlainLoop):
             self._agreement.request(preempted_by)
         elif self._stop_at is not None and self._is_main and time.time() >= self._stop_at:
             self._agreement.request("its time limit")
-        if self._is_main and time.monotonic() >= self._next_time and not self._saver.is_busy:
+        if time.monotonic() >= self._next_time and not self._saver.is_busy:
             self._next_time = math.inf
             self._agreement.request(_EVERY)
 
@@ -372,10 +373,10 @@ class EpochLoop(PlainLoop):
 
     def _schedule(self) -> None:
         """Sets when the next checkpoint is due."""
-        self._next_step = math.inf
+        self._next_step = self._next_time = math.inf
         if self._every_steps:
             self._next_step = (self._step // self._every_steps + 1) * self._every_steps
-        else:
+        elif self._is_main:  # requests it of the others
             self._next_time = time.monotonic() + self._every_seconds
 
     def _refuse_tpu(self) -> None:

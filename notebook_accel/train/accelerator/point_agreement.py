@@ -51,11 +51,9 @@ class PointAgreement:
     def __init__(self, messages: Messages | None) -> None:
         self._messages = messages
         self._rank, self._size = (0, 1) if messages is None else (messages.rank, messages.size)
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition()
         self._passed = 0
-        self._wait_at = math.inf
-        self._agreed = math.inf
+        self._expect()
         self._reason = ""
         self._round = 0
         """The number of the next agreement."""
@@ -72,8 +70,10 @@ class PointAgreement:
 
     def advance(self) -> bool:
         """Counts a point; may wait there until the other ranks have answered a request. Returns `is_next`."""
-        with self._lock:  # not the condition, whose methods are Python's: this is called at each step
-            self._passed += 1
+        self._passed += 1
+        if self._passed < self._look_at:  # without the lock, since this is called at each step
+            return False
+        with self._changed:
             while self._passed >= self._wait_at and not self._is_left_alone():
                 self._changed.wait(_LOOK_INTERVAL)
             return self._passed + 1 >= self._agreed
@@ -93,7 +93,8 @@ class PointAgreement:
         if not self.reason:
             return
         with self._changed:
-            self._agreed, self._reason = math.inf, ""
+            self._expect()
+            self._reason = ""
             del self._promises[self._round]
             self._round += 1
             self._consider()
@@ -119,17 +120,23 @@ class PointAgreement:
             self._promise(next(iter(promises.values()))[1])
         elif len(promises) == self._size and self._agreed == math.inf:
             self._reason = promises[min(promises)][1]
-            self._agreed = max(promised for promised, _ in promises.values()) + 1
-            self._wait_at = math.inf
+            self._expect(agreed=max(promised for promised, _ in promises.values()) + 1)
             self._changed.notify_all()
 
     def _promise(self, reason: str) -> None:
+        self._look_at = 0  # before this reads how far the training is: at a point after that, it now waits for the lock
         promised = self._passed + (_AHEAD if self._messages else _AHEAD_ALONE)
-        self._wait_at = promised
+        self._expect(wait_at=promised)
         self._promises.setdefault(self._round, {})[self._rank] = promised, reason
         if self._messages is not None:
             self._messages.send(_TOPIC, [self._round, promised, reason])
         self._consider()
+
+    def _expect(self, *, wait_at: float = math.inf, agreed: float = math.inf) -> None:
+        """Sets the point at which this rank waits for answers, or the one that is agreed."""
+        self._wait_at, self._agreed = wait_at, agreed
+        self._look_at = min(wait_at, agreed - 1)
+        """The first point at which there is something to do."""
 
     def _is_left_alone(self) -> bool:
         """Whether a rank has ended without an answer. It never will, and the next collective will fail."""

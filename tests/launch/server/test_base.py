@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from click.testing import CliRunner
 from notebook_accel.cli.main import main
 from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.engines.fork_server import ServerEngine
-from notebook_accel.launch.system import limits
+from notebook_accel.launch.system import limits, processes
 from notebook_accel.launch.wire.constants import RANK_MARK
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
@@ -224,7 +225,7 @@ def control_group() -> Iterator[Path]:
             group.mkdir()
             if (group / "cgroup.procs").exists():
                 yield group
-                assert wait_until(lambda: is_removed(group))  # once the last process in it has gone
+                assert wait_until(partial(is_removed, group))  # once the last process in it has gone
                 return
             group.rmdir()
     pytest.skip("this user may make no control groups here")
@@ -335,9 +336,10 @@ def test_it_ends_without_kernels(folder: Path) -> None:
 def test_it_ends_once_memory_is_scarce(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Looks at the memory after each request, and once a minute. What was forked from it goes on."""
     base_server.stop()
-    free = tmp_path / "free"
+    free, scarce = tmp_path / "free", "tests.launch.server.scarce:main"
     free.write_text(str(2**34))
-    monkeypatch.setattr(base_server, "_ENTRY", "tests.launch.server.scarce:main")
+    started = processes.start
+    monkeypatch.setattr(processes, "start", lambda _, *rest, **named: started(scarce, *rest, **named))
     monkeypatch.setenv("FREE_MEMORY", str(free))
     start()
     engine = ServerEngine("fork")
