@@ -23,8 +23,7 @@ An interrupted launch ends in Python's own `KeyboardInterrupt`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from notebook_accel.value_class import dataclass
+from dataclasses import dataclass
 
 
 class NotebookAccelError(Exception):

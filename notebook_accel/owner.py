@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
-
-from notebook_accel.value_class import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

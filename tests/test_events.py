@@ -100,8 +100,7 @@ def test_every_event_survives_the_wire(event: Event) -> None:
 
 @pytest.mark.parametrize("cls", EVENTS, ids=lambda cls: cls.kind)
 def test_an_event_cannot_be_changed(cls: type[Event]) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        object.__new__(cls).kind = "other"  # type: ignore[misc]
+    assert cls.__dataclass_params__.frozen
 
 
 def test_every_event_has_a_kind_of_its_own() -> None:

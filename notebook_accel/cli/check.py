@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from notebook_accel.config.click_options import WholeNumber
 from notebook_accel.config.environment_variables import FILE_VARIABLE
 from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.job.text import duration, size
-from notebook_accel.value_class import dataclass
 
 _MARKS = {"ok": ("ok", "green"), "slow": ("slow", "yellow"), "wrong": ("WRONG", "red")}
 

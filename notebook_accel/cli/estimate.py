@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from notebook_accel import hardware
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.value_class import dataclass
 
 GIB = 2**30
 OPTIMIZERS = {"adam": 8, "momentum": 4, "sgd": 0}

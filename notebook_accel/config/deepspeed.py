@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from notebook_accel.advice import instead_of
 from notebook_accel.config import kinds
 from notebook_accel.config.kinds import Kind
 from notebook_accel.errors import ConfigurationError, did_you_mean
-from notebook_accel.value_class import dataclass
 
 _DEVICE = kinds.choice("none", "cpu", "nvme")
 OPTIONS: dict[str, tuple[Kind, str]] = {

@@ -7,7 +7,7 @@ default, and any other value is an error that names the alternative.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.advice import instead_of
@@ -15,7 +15,6 @@ from notebook_accel.config import deepspeed, kinds
 from notebook_accel.config.kinds import Kind
 from notebook_accel.config.settings import SETTINGS, LaunchConfig, Setting, is_any
 from notebook_accel.errors import ConfigurationError, did_you_mean
-from notebook_accel.value_class import dataclass
 
 SCHEMA_KEY = "schema_version"
 SCHEMA = 1

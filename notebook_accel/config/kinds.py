@@ -8,12 +8,11 @@ import os
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.config import addresses, durations, remote_folders, ssh_hosts
 from notebook_accel.errors import ConfigurationError, closest
-from notebook_accel.value_class import dataclass
 
 LABEL_FIELDS = ("role_name", "rank", "local_rank")
 JOIN_TIMEOUT = 300.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel.config import ssh_hosts
 from notebook_accel.config.kinds import JOIN_TIMEOUT
 from notebook_accel.config.settings import COMMAND_LINE, LOOPBACK, LaunchConfig, Source
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ Each field has its type, its row, and its default in one place.
 # No `from __future__ import annotations`: `SETTINGS` is made from the annotations.
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from notebook_accel.config import kinds
 from notebook_accel.config.kinds import JOIN_TIMEOUT, Kind
-from notebook_accel.value_class import dataclass
 
 PRECISIONS = ("no", "fp16", "bf16", "fp8")
 DEVICES = ("cpu", "cuda", "mps", "tpu")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, SupportsFloat
-
-from notebook_accel.value_class import dataclass
 
 Blobs = Sequence[bytes | bytearray | memoryview]
 """Binary parts, which are sent after the JSON object of an event."""

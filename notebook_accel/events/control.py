@@ -10,10 +10,9 @@ it promises not to go beyond, and then sends the command with the farthest of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.events.base import Event
-from notebook_accel.value_class import dataclass
 
 PAUSE, RESUME, CHECKPOINT, END_AFTER_EPOCH, TUNE = "pause", "resume", "checkpoint", "end after epoch", "tune"
 """What a `Control` does."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from notebook_accel.events.base import Event, Frame, Phase
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

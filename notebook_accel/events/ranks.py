@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.events.base import Blobs, Event, Frame, Phase
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
 from notebook_accel.errors import StreamError
 from notebook_accel.events.base import Blobs, Event
-from notebook_accel.value_class import dataclass
 
 MOST_ROWS = 2**15
 """The most reports of one event."""

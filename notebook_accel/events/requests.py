@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.events.base import Blobs, Event
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

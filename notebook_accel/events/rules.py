@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from notebook_accel.events.base import Event
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE
-from notebook_accel.value_class import dataclass
 
 NOTIFY, STOP, CALL = "notify", "stop", "call"
 ACTIONS = (NOTIFY, PAUSE, CHECKPOINT, END_AFTER_EPOCH, STOP, CALL)

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from notebook_accel.hardware import cores, torch_build, tpus, visible_gpus
 from notebook_accel.hardware.accelerators import ACCELERATORS, Accelerator
 from notebook_accel.hardware.device_probe import Device, DeviceUse, FixedProbe, GpuReading, Listing, Probe, Sensors
 from notebook_accel.hardware.tpus import Tpu
-from notebook_accel.value_class import dataclass
 
 __all__ = [
     "ACCELERATORS",

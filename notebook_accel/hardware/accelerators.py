@@ -6,6 +6,7 @@ No row opens a device or imports torch. Where a machine has several kinds, ranks
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from notebook_accel.hardware import intel, tpus, visible_gpus
 from notebook_accel.hardware.amd import AmdProbe, AmdSensors
@@ -15,7 +16,6 @@ from notebook_accel.hardware.device_probe import Device, Listing, Probe, Sensors
 from notebook_accel.hardware.intel import IntelProbe
 from notebook_accel.hardware.nvidia import NvmlProbe, NvmlSensors
 from notebook_accel.hardware.tpus import TpuProbe
-from notebook_accel.value_class import dataclass
 
 
 def _all(devices: Sequence[Device], environ: Mapping[str, str]) -> Listing:

@@ -16,12 +16,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from notebook_accel.hardware.device_probe import POWER_LIMIT, TEMPERATURE, Device, DeviceUse, GpuReading, query
-from notebook_accel.value_class import dataclass
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _PROCESSES = "sys/class/kfd/kfd/proc"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse
-from notebook_accel.value_class import dataclass
 
 MPS = "mps"
 """What identifies the GPU. Each of these machines has one."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 CPU = "cpu"
 """What identifies the CPU: the cores of a machine are one device."""

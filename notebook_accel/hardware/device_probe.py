@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from notebook_accel.value_class import dataclass
 
 TEMPERATURE, POWER_BRAKE, HARDWARE, POWER_LIMIT = "temperature", "power brake", "hardware", "power limit"
 """Why a GPU may run below its clock rate. The last one is normal: it is how drivers hold a GPU to its power limit."""

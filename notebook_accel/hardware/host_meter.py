@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-
-from notebook_accel.value_class import dataclass
 
 _SHARED_MEMORY = "/dev/shm"
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse, Listing
-from notebook_accel.value_class import dataclass
 
 _VENDOR = "0x8086"
 

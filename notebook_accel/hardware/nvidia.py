@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.hardware.device_probe import (
@@ -21,7 +21,6 @@ from notebook_accel.hardware.device_probe import (
     GpuReading,
     query,
 )
-from notebook_accel.value_class import dataclass
 
 _ACCESS = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """By the number of a compute mode; 0 is `shared`."""

@@ -8,8 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-
-from notebook_accel.value_class import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

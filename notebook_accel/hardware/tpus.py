@@ -14,11 +14,11 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.hardware.device_probe import Device, DeviceUse, Listing
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 _GOOGLE = "0x1ae0"
 _GENERATIONS = {

@@ -6,6 +6,7 @@ import html
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 _SAME = 0.05
 """Throughput that differs by less is about the same."""

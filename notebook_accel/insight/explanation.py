@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import TypedDict
 
@@ -15,7 +16,6 @@ from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
 from notebook_accel.launch.job.text import percent, shortened
 from notebook_accel.launch.wire.plain_text import both_ends, quoted, visible
 from notebook_accel.rank_spans import named
-from notebook_accel.value_class import dataclass
 
 FAILED, OUT_OF_MEMORY, LOST, STOPPED = "failed", "out_of_memory", "lost", "stopped"
 STALLED, INPUT, PAUSED = "stalled", "waits_for_input", "paused"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from notebook_accel.insight.profile_traces import RankTrace, Span
 from notebook_accel.launch.wire.constants import STEP_MARK
-from notebook_accel.value_class import dataclass
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 """The categories of what a device does."""

@@ -7,12 +7,12 @@ import json
 import statistics
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from notebook_accel.events import Profiled
 from notebook_accel.launch.wire.constants import STEP_MARK
-from notebook_accel.value_class import dataclass
 
 _IDS = 1000
 """Numbers of processes that each rank has in the file."""

@@ -13,7 +13,7 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError, JobLostError
@@ -30,7 +30,6 @@ from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import ChartReply, ChartTable, EarlierJob, EarlierReply
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 COMMANDS = ("chart", "earlier")
 """The messages of a browser that are answered here."""

@@ -6,13 +6,13 @@ import base64
 import html
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.insight import pictures
 from notebook_accel.launch.job import text
 from notebook_accel.rank_spans import counted
 from notebook_accel.runs.trial import Trial, shown
-from notebook_accel.value_class import dataclass
 
 _GAP, _HEIGHT, _TOP, _SIDE, _BOTTOM = 130, 220, 34, 70, 14
 _INK = "#767676"

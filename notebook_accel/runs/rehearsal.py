@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.config.call_arguments import check_call
@@ -25,7 +25,6 @@ from notebook_accel.runs.rehearsed_call import Measured, RehearsedCall
 from notebook_accel.runs.scaling import to_its_end
 from notebook_accel.runs.sweep import check_option, check_parameters
 from notebook_accel.runs.trial import in_words, shown
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from pandas import DataFrame

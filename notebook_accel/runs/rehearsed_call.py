@@ -8,12 +8,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from notebook_accel import events
 from notebook_accel.events.control import CountedOptimizer
-from notebook_accel.value_class import dataclass
 
 
 @dataclass

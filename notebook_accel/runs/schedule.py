@@ -11,6 +11,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.config.resolve import resolve
@@ -30,7 +31,6 @@ from notebook_accel.runs.board import Board
 from notebook_accel.runs.record import Past, Record
 from notebook_accel.runs.search import Halving, Search
 from notebook_accel.runs.trial import State, Steps, Trial
-from notebook_accel.value_class import dataclass
 
 _INTERVAL = 0.25
 """Seconds between two looks at the trials that run, and the shortest time between two drawings of the board."""

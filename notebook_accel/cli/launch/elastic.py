@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NoReturn
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, NoReturn
 from notebook_accel.cli.exit_codes import INTERRUPTED, USER_ERROR
 from notebook_accel.launch.server import store
 from notebook_accel.launch.system import own_process
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from types import FrameType

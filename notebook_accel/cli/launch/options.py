@@ -7,7 +7,7 @@ The parser and the help page are made from these rows. Options that are settings
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.config import LaunchConfig, deepspeed, keys, kinds
@@ -16,7 +16,6 @@ from notebook_accel.config.kinds import Kind
 from notebook_accel.config.layers import Layer, merge
 from notebook_accel.config.settings import COMMAND_LINE, Setting
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.value_class import dataclass
 
 GENERAL = "General"
 HARDWARE = "Hardware"

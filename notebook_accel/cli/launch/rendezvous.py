@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
+from dataclasses import dataclass
 
 from notebook_accel.config import DEFAULT_PORT, LaunchConfig
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import network
-from notebook_accel.value_class import dataclass
 
 ONE_NODE = "one-node"
 """The rendezvous of a launch on a single machine; see `loopback_rendezvous.py`."""

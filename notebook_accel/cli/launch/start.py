@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +30,6 @@ from notebook_accel.launch.plan import other_frameworks, plan
 from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.system.network import ReservedPorts
-from notebook_accel.value_class import dataclass
 
 _WRAPPER = Path(__file__).parent / "wrapper.py"
 _ELASTIC = ("rdzv_conf", "tee", "log_dir", "role", "no_python")

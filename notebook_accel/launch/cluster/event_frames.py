@@ -7,13 +7,12 @@ bridge, which receives from all nodes, can pass them on without decoding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from notebook_accel.events import Bar, Event, Exited, Hello, Profiled, Reports, to_wire
 from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.wire import stream
-from notebook_accel.value_class import dataclass
 
 _MOST_TOGETHER, _SHORT = 500, 2**14
 """How many events share a frame, and how many bytes they have at most; a longer event is sent alone."""

@@ -8,6 +8,7 @@ import pickle
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
@@ -22,7 +23,6 @@ from notebook_accel.launch.show.console import Terminal, Unseen
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

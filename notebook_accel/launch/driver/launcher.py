@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import Payload
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from notebook_accel.launch.driver.launch import Launch

@@ -12,6 +12,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.events import Bar, Event, Exited, ItemsDone, ItemsGiven, ItemsRequested
@@ -22,7 +23,6 @@ from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import map_call
 from notebook_accel.launch.wire.plain_text import plain
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 _AHEAD = 2
 """The chunks that a rank has at once, so that it doesn't wait for the next one."""

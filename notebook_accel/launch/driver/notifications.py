@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 from notebook_accel.config import addresses
@@ -20,7 +20,6 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import console
 from notebook_accel.launch.wire.plain_text import both_ends, visible
-from notebook_accel.value_class import dataclass
 
 Target = str | Callable[["Notification"], object]
 ENDED, FAILED, STALLED, RULE = "ended", "failed", "stalled", "rule"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.config import remote_folders
@@ -19,7 +19,6 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.saved_launch import PYTHON, SavedLaunch
 from notebook_accel.launch.wire import cell_names, payload, pickling, stack_frames
 from notebook_accel.launch.wire.payload import Payload, WithArguments
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import FrameType
 
 from notebook_accel.launch.wire.constants import GRACE, PREEMPTION_GRACE, SCRIPT_GRACE
-from notebook_accel.value_class import dataclass
 
 
 class StopReason(enum.Enum):

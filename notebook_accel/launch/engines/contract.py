@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from notebook_accel.launch.system.network import ReservedPorts
@@ -18,7 +18,6 @@ from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from notebook_accel.launch.engines.ranks import Ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Phase
@@ -10,7 +11,6 @@ from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import clock, duration, percent
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

@@ -6,7 +6,7 @@ import enum
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from notebook_accel.events import (
     AttemptStarted,
@@ -40,7 +40,6 @@ from notebook_accel.launch.job.metric_charts import JobCharts
 from notebook_accel.launch.job.output_log import OutputLog
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.report_log import ReportLog
-from notebook_accel.value_class import dataclass
 
 MAX_CHANGES = 100
 """The number of a job's last changes that are stored."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from notebook_accel.events import Location, Phase, PhaseChanged, ThreadStack
@@ -12,7 +12,6 @@ from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.rank_spans import spans
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

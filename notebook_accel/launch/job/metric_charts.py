@@ -14,12 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from notebook_accel.events import Report, Reports
 from notebook_accel.events.reports import NO_STEP
-from notebook_accel.value_class import dataclass
 
 MOST_BINS = 256
 """The most bins of a metric, over the whole run."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from notebook_accel.launch.job.metric_charts import Drawing, Place
 from notebook_accel.launch.job.text import spark, value
-from notebook_accel.value_class import dataclass
 
 _UNUSUAL = "×"
 """Stands for values that are not finite, in a line of characters."""

@@ -15,12 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.events import Cleared, Shown
 from notebook_accel.launch.wire.plain_text import plain
-from notebook_accel.value_class import dataclass
 
 MOST_LINES_IN_NOTEBOOK, MOST_CHARACTERS_IN_NOTEBOOK = 1000, 2**18
 """What a notebook shows of the beginning of a job's output, and as much of its end."""

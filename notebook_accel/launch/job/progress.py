@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,7 +15,6 @@ from notebook_accel.launch.job.rank_state import LOST_CONNECTION, WAITS_FOR_INPU
 from notebook_accel.launch.job.text import count, rate
 from notebook_accel.launch.wire import stack_frames
 from notebook_accel.launch.wire.plain_text import plain
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from notebook_accel.launch.job.job_state import JobState

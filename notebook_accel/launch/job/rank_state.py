@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.events import (
     Bar,
@@ -29,7 +29,6 @@ from notebook_accel.events import (
     SnapshotSaved,
     StepTimes,
 )
-from notebook_accel.value_class import dataclass
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about

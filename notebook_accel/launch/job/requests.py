@@ -10,7 +10,7 @@ import numbers
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard, TypeVar, cast
 
 from notebook_accel.errors import ConfigurationError, JobEndedError
@@ -20,7 +20,6 @@ from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.wire import stack_frames
-from notebook_accel.value_class import dataclass
 
 Replies = Mapping[int, Event]
 """The reply of each rank that gave one, by its index in the job."""

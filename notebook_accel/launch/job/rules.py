@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError, PayloadError, did_you_mean
@@ -18,7 +19,6 @@ from notebook_accel.launch.job.text import value as shown
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import WithArguments
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 _WORDS = {
     NOTIFY: "say so",

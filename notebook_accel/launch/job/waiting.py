@@ -7,13 +7,13 @@ import operator
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.metric_charts import DrawnStep, DrawnSteps, JobCharts
 from notebook_accel.launch.job.text import value
-from notebook_accel.value_class import dataclass
 
 ENDED, REACHED, STALLED, TIMEOUT = "ended", "reached", "stalled", "timeout"
 """How a wait ends."""

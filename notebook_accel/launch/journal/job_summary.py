@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from notebook_accel.errors import JobLostError
 from notebook_accel.launch.job.job_state import Status
@@ -14,7 +15,6 @@ from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

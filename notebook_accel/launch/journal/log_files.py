@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from notebook_accel.launch.journal.private_files import open_private, write_all
-from notebook_accel.value_class import dataclass
 
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""

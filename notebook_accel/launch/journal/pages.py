@@ -13,14 +13,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import make_private, open_private
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.state_file import FORMAT
-from notebook_accel.value_class import dataclass
 
 SESSION = r"[0-9A-Za-z-]{8,64}"
 """The pattern of an ID of a page's connection to a kernel."""

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.config.file import user_folder
@@ -19,7 +20,6 @@ from notebook_accel.launch.journal import state_file
 from notebook_accel.launch.journal.private_files import is_written_by_us, make_private, open_private, write_all
 from notebook_accel.launch.journal.state_file import Head, StoredState
 from notebook_accel.owner import Owner
-from notebook_accel.value_class import dataclass
 
 VARIABLE = "NOTEBOOK_ACCEL_STATE"
 KEEPALIVE_INTERVAL = 20.0

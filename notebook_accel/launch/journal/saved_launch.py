@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_accel.config import LaunchConfig
@@ -16,7 +17,6 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.launch.journal.private_files import open_private
 from notebook_accel.launch.journal.records import Record, read_pickles
 from notebook_accel.launch.wire.stream import Decoder, encode
-from notebook_accel.value_class import dataclass
 
 FORMAT = 2
 """The version of the file format; a change that older readers would misread increments it."""

@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from notebook_accel.events import (
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.owner import Owner
-from notebook_accel.value_class import dataclass
 
 NAMES = ("state-0", "state-1")
 """The two files, in the order in which they are written first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from notebook_accel.config import remote_folders
 from notebook_accel.errors import ConfigurationError, JobLostError
@@ -16,7 +17,6 @@ from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 GRACE = 2.0
 """Seconds in which a job that was just killed or cancelled has to end, before a launch into its folder is refused."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
 from notebook_accel.launch.plan import tpus
-from notebook_accel.value_class import dataclass
 
 _ONE_GPU = "One GPU found; using 1 process (with {}, two share it)"
 

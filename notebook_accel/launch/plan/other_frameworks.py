@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from notebook_accel.launch.system.network import LOOPBACK, ReservedPorts
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.layers import check_precision
@@ -14,7 +14,6 @@ from notebook_accel.launch.engines.contract import Engine, NodeInfo, NodeRequest
 from notebook_accel.launch.job import text
 from notebook_accel.launch.plan import capacity, cluster_nodes, devices, tpus
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from notebook_accel import events
@@ -41,7 +42,6 @@ from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.mirrored.on_import import when_imported
 from notebook_accel.launch.wire.stream import Channel, Message
-from notebook_accel.value_class import dataclass
 
 _EXIT_NOTICE = 0.03
 """Seconds between `Exited` and the exit itself, in which the kernel can already continue."""

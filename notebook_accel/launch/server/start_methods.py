@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from notebook_accel.launch.rank import main as rank_main
 from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.tpu import supervisor
 from notebook_accel.launch.wire.stream import Channel
-from notebook_accel.value_class import dataclass
 
 _MODULES = ("torch", "torch.distributed", "numpy", "cloudpickle", "tqdm", "threadpoolctl", "psutil")
 

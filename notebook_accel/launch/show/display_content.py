@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
 from typing import Any
 
 from notebook_accel.events import Shown
-from notebook_accel.value_class import dataclass
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif")
 _TYPES = {"text/plain", "text/html", *_IMAGES}

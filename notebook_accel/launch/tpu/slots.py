@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)

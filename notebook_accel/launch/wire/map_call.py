@@ -8,12 +8,12 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.events import ItemsDone, ItemsGiven, ItemsRequested, answers, emit, emit_now
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import WithArguments
-from notebook_accel.value_class import dataclass
 
 BROKEN = 75
 """The exit code of a rank whose device can't be used any longer."""

@@ -10,7 +10,7 @@ import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import PayloadError
@@ -20,7 +20,6 @@ from notebook_accel.launch.wire import cell_names, notebook_names, pickling, sta
 from notebook_accel.launch.wire.mirrored import notebook_state
 from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
-from notebook_accel.value_class import dataclass
 
 _SMALL = 16 * 1024
 """Bytes up to which a call is sent in the message: to create a file, and to map it in each rank, takes longer."""

@@ -6,10 +6,10 @@ A cell and its reply are sent as plain tuples, which are pickled several times a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from notebook_accel.notebook.cells.fingerprints import Fingerprint
-from notebook_accel.value_class import dataclass
 
 
 class Cell(NamedTuple):

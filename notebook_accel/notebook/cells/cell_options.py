@@ -5,13 +5,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells.persistent import PersistentRanks
 from notebook_accel.notebook.ipython.magic_commands import MagicCommand
-from notebook_accel.value_class import dataclass
 
 _HELP = """Runs a cell on every rank of a persistent group.
 

@@ -14,6 +14,7 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from notebook_accel.errors import ConfigurationError, NotebookAccelError
@@ -28,7 +29,6 @@ from notebook_accel.notebook.ipython import tracebacks
 from notebook_accel.notebook.ipython.cell_numbers import number_of_current
 from notebook_accel.notebook.ipython.here_cells import runs_here
 from notebook_accel.rank_spans import counted
-from notebook_accel.value_class import dataclass
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

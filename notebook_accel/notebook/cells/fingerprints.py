@@ -15,12 +15,12 @@ import time
 import types
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 
 from notebook_accel import garbage_collection
-from notebook_accel.value_class import dataclass
 
 BRIEFLY = 0.1
 """Seconds of CPU time for a fingerprint that is taken before each cell."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -25,7 +26,6 @@ from notebook_accel.launch.show import console
 from notebook_accel.notebook import views
 from notebook_accel.notebook.ipython.console import Kernel
 from notebook_accel.notebook.magics import job_commands
-from notebook_accel.value_class import dataclass
 
 _DEVICES = (("Device", "34%"), ("Memory", "22%"), ("Held by", "auto"))
 _SETTINGS = (("Setting", "32%"), ("Value", "26%"), ("From", "auto"))

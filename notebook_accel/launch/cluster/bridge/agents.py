@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from notebook_accel.errors import StreamError
@@ -19,7 +20,6 @@ from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.connection import FrameConnection
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import network
-from notebook_accel.value_class import dataclass
 
 TIMEOUT = 120.0
 """How many seconds the agents have to connect once the launcher has started them."""

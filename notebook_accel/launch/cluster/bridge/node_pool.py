@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from notebook_accel.launch.cluster.agent_launcher import Agents
@@ -12,7 +13,6 @@ from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
 from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.wire.event_loop import EventLoop
-from notebook_accel.value_class import dataclass
 
 IDLE = 300.0
 """Seconds without a group after which nodes are released."""

@@ -13,11 +13,11 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from notebook_accel.launch.wire.mirrored import on_import
-from notebook_accel.value_class import dataclass
 
 _PLAIN = (str, int, float, bool, type(None))
 """The types of values that mean the same in every process."""

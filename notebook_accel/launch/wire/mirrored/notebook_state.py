@@ -19,13 +19,12 @@ import os
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.system import installed
 from notebook_accel.launch.wire.mirrored import library_settings
-from notebook_accel.value_class import dataclass
 
 
 @dataclass(frozen=True)
