@@ -10,7 +10,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel import accelerate_names, exports
+from notebook_accel import accelerate_names, exports, garbage_collection
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -76,4 +76,5 @@ def _attach_to_marimo() -> None:
 
 
 accelerate_names.install()
-_attach_to_shell()
+with garbage_collection.paused():
+    _attach_to_shell()
