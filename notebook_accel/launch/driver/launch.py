@@ -104,8 +104,7 @@ class Launch:
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""
-        shrinks = planned.config.min_processes is not None
-        self._remaining = Remaining(planned, engine, environ) if shrinks else None
+        self._remaining: Remaining | None = None
         self._environ = {**environ, **environment.of_job(self.job.id), **environment.of_time_limit(planned.config)}
         self._payload = packed
         self._streams = streams
@@ -166,10 +165,15 @@ class Launch:
                 console.current.notice(others)
 
     def _run_attempts(self, view: Views) -> None:
+        if self._plan.config.wait == "free":
+            line = device_line.DeviceLine(self.job, self.journal, self._plan, self._environ)
+            if not line.wait(view, self.requests):
+                self._stop("before its ranks started")
+                return
+            self._plan = line.plan_with_free(self._engine)
         first, config = self._plan, self._plan.config
-        if config.wait == "free" and not device_line.wait(self.job, self.journal, view, self.requests):
-            self._stop("before its ranks started")
-            return
+        if config.min_processes is not None:
+            self._remaining = Remaining(first, self._engine, self._environ)
         self._await_imports(view)
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None

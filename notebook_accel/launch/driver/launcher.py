@@ -137,8 +137,9 @@ def notebook_launcher(
         notes: A note for yourself, such as what is different in this run; shown with the job.
         rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
             `[when("loss", is_nan=True, do="pause")]`.
-        wait: With `free`, the ranks start once their GPUs are free: after your other jobs on them, in the order in
-            which they were launched, and once other processes have left their memory.
+        wait: With `free`, the ranks start once the GPUs of `gpus`, or as many as `num_processes`, are free: after your
+            other jobs on them, in the order in which they were launched, and once other processes have left their
+            memory.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
