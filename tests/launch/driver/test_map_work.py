@@ -330,21 +330,3 @@ def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["values.jsonl"]
     with pytest.raises(ConfigurationError, match="can't be written as JSON"):
         map_output.writer(tmp_path / "more.jsonl", stored=False).check(map_call.dump_value({1}))
-
-
-def test_values_are_written_as_rows_of_parquet(tmp_path: Path) -> None:
-    """No column gets lost: neither one that the first row lacks, nor one that comes later."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "values.parquet"
-    rows = [FailedItem(0, "no", 3), {"a": 1}, {"a": 2, "b": "x"}]
-    assert parquet.read_table(written(path, rows)).to_pylist() == [
-        {"a": None, "b": None},
-        {"a": 1, "b": None},
-        {"a": 2, "b": "x"},
-    ]
-    assert parquet.read_table(written(path, list(range(25_000))))["value"].to_pylist() == list(range(25_000))
-    assert parquet.read_table(written(path, [])).num_rows == 0
-    with pytest.raises(ConfigurationError, match="have the further columns 'b'"):
-        written(path, [{"a": 1}] * 10_001 + [{"a": 1, "b": 0}])
-    with pytest.raises(ConfigurationError, match="can't be rows of a Parquet file"):
-        written(path, [1, "text"])
