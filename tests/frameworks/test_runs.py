@@ -97,8 +97,6 @@ def test_a_study_gets_values_and_stops_trials(notebook: Notebook) -> None:
         pytest.approx(0.5 / 3),
         {0: 0.5, 1: 0.25, 2: pytest.approx(0.5 / 3)},
     )
-    assert notebook.value("runs[1].why, runs[2].why") == (
-        "ThresholdPruner stopped it at step 0",
-        "rank 0 raised ValueError: bad",
-    )
+    assert notebook.value("runs[1].why") == "ThresholdPruner stopped it at step 0"
+    assert notebook.value("runs[2].why").startswith("ValueError: bad")
     assert notebook.value("runs.best('val/loss').number") == 0
