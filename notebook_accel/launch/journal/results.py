@@ -129,7 +129,9 @@ def _value(state: RankState | None, returned: Event | None, job: Job) -> Any:
 
 def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
     """The error with the text that it had in the process that ran the job."""
-    cls = getattr(errors, ended.error_type, LaunchError)  # what raised another error was the launch
+    cls = getattr(errors, ended.error_type, None)
+    if cls is None:  # what raised another error was the launch
+        return LaunchError(": ".join(filter(None, (ended.error_type, ended.error))))
     raised: Exception = cls(ended.error)
     if not isinstance(raised, RankError):
         return raised
