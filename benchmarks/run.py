@@ -30,6 +30,7 @@ NAMES = (
         "payload",
         "cells",
         "map",
+        "sweep",
         "progress",
         "stalls",
         "flamegraph",

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psutil
 
+from notebook_accel.launch.driver import map_results
+
 ITEMS = 3000
 _MARK = "NOTEBOOK_ACCEL_SOAK"
 _RANKS = 2
@@ -30,6 +32,7 @@ _MOST_DELAY = 0.3
 _DRIVER_CHANCE = 0.01
 """How likely it is that the process that runs the map is the victim."""
 _TIMEOUT = 300.0
+"""Seconds in which some value must come, however busy the machine is."""
 
 
 def work(item: int) -> tuple[int, str]:
@@ -72,10 +75,8 @@ def soak(home: Path, seed: int, kills: int) -> Report:
     while report.kills.total() < kills and not report.problems:
         folder = home / f"map-{report.maps}"
         report.maps += 1
-        deadline = time.monotonic() + _TIMEOUT
-        while not _run(folder, home / "pids", environ, chance, report, kills) and not report.problems:
-            if time.monotonic() > deadline:
-                report.problems.append(f"a map was not done within {_TIMEOUT:g} s, seed {seed}")
+        while not _run(folder, home / "pids", environ, chance, report, kills):
+            pass
         if not report.problems:
             _check(folder, report)
         print(report.text(), flush=True)
@@ -89,10 +90,18 @@ def _run(folder: Path, pids: Path, environ: dict[str, str], chance: random.Rando
     log = open(folder.with_suffix(".log"), "a")  # noqa: SIM115  # closed below
     driver = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
     log.close()
+    size, since = -1, time.monotonic()
     while driver.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             driver.wait(chance.random() * _MOST_DELAY)
             break
+        if size != (size := _size(folder)):
+            since = time.monotonic()
+        elif time.monotonic() > since + _TIMEOUT:
+            report.problems.append(f"no value has come for {_TIMEOUT:g} s, after {size} bytes")
+            driver.kill()
+            driver.wait()
+            return True
         if report.kills.total() >= kills or not pids.exists():
             continue
         if chance.random() < _DRIVER_CHANCE:
@@ -109,6 +118,13 @@ def _run(folder: Path, pids: Path, environ: dict[str, str], chance: random.Rando
     return True
 
 
+def _size(folder: Path) -> int:
+    """The size of the file of the values; 0 before it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        return (folder / map_results.NAME).stat().st_size
+    return 0
+
+
 def _is_ours(pid: int, home: str) -> bool:
     """Whether the process is still there, rather than one of somebody else that has its number now."""
     with contextlib.suppress(psutil.Error):
@@ -118,8 +134,6 @@ def _is_ours(pid: int, home: str) -> bool:
 
 def _check(folder: Path, report: Report) -> None:
     """Reads the file as it is: a record for each item, and no second one."""
-    from notebook_accel.launch.driver import map_results
-
     data = (folder / map_results.NAME).read_bytes()
     place, found = len(map_results.MAGIC), Counter[int]()
     while place < len(data):

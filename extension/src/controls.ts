@@ -1,10 +1,10 @@
 import { nothing, render, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make } from "./dom";
-import type { Command, Controls as Model, Tunable } from "./model";
+import type { Command, Field, Controls as Model } from "./model";
 import { html } from "./template";
 
-/** Buttons that pause, save and end the training, and fields for values that can be tuned while it runs. */
+/** Buttons that pause, save and end the training, and fields for what can be changed while it runs. */
 export class Controls {
   readonly element = make("div", "na-controls", { role: "group", "aria-label": "Controls of the training" });
   #send: (content: object) => void;
@@ -23,14 +23,14 @@ export class Controls {
     if (model === this.#model) return;
     this.#model = model;
     this.#feedback = model.feedback;
-    for (const { name, value } of model.tunables) if (this.#typed.get(name)?.over !== value) this.#typed.delete(name);
+    for (const { name, value } of model.fields) if (this.#typed.get(name)?.over !== value) this.#typed.delete(name);
     this.#draw(model);
   }
 
   #draw(model: Model): void {
     this.element.hidden = model.commands.length === 0;
     const buttons = model.commands.map((command) => this.#button(model, command));
-    const fields = model.tunables.map((tunable) => this.#field(model, tunable));
+    const fields = model.fields.map((field) => this.#field(model, field));
     render(
       html`${buttons}${fields}<span class="na-feedback" aria-live="polite">${this.#feedback}</span>`,
       this.element,
@@ -48,8 +48,8 @@ export class Controls {
       aria-disabled=${possible ? nothing : "true"} @click=${onClick}>${label}</button>`;
   }
 
-  /** A number with a button that changes it; Escape brings the value back that it has. */
-  #field(model: Model, { name, value, hint, whole }: Tunable): TemplateResult {
+  /** A value with a button that changes it; Escape brings the value back that it has. */
+  #field(model: Model, { action, name, value, hint, step }: Field): TemplateResult {
     const text = this.#typed.get(name)?.text ?? value;
     const onInput = (event: Event) => {
       this.#typed.set(name, { text: (event.target as HTMLInputElement).value, over: value });
@@ -64,12 +64,12 @@ export class Controls {
     };
     const onSubmit = (event: Event) => {
       event.preventDefault();
-      this.#send({ action: "tune", name, value: text });
+      this.#send({ action, name, value: text });
     };
     return html`<form class="na-tunable" novalidate @submit=${onSubmit}>
       <label class="na-field">
         <span class="na-key">${name}</span>
-        <input class="na-number-field" type="number" step=${whole ? "1" : "any"} title=${hint || nothing}
+        <input class="na-input" type=${step ? "number" : "text"} step=${step || nothing} title=${hint || nothing}
           .value=${live(text)} @input=${onInput} @keydown=${onKey}>
       </label>
       <button type="submit" class="na-control" aria-label="Set ${name}" ?disabled=${text === value}>Set</button>

@@ -25,7 +25,7 @@ const HINTS: Record<StopState, string> = {
 /** As in `lab/src/commands.ts`. */
 const ATTACH = "notebook-accel:attach";
 
-const NO_CONTROLS: State["controls"] = { commands: [], tunables: [], feedback: "" };
+const NO_CONTROLS: State["controls"] = { commands: [], fields: [], feedback: "" };
 
 /** The top of the panel: how the job is in one line, the Stop button, the controls of its training, and notices. */
 export class Header {

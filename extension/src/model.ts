@@ -95,20 +95,22 @@ export interface Command {
   possible: boolean;
 }
 
-/** A number that can be changed while the training runs. */
-export interface Tunable {
+/** A value that can be changed while the job runs. */
+export interface Field {
+  /** What sets it. */
+  action: string;
   name: string;
   value: string;
-  /** Its limits; empty if there are none. */
+  /** Its limits, or what to write; empty if there is nothing to say. */
   hint: string;
-  /** Whether it is an integer. */
-  whole: boolean;
+  /** What a number is a multiple of: `1`, or `any`; empty if the value is text. */
+  step: string;
 }
 
 /** What the user can do to the training. */
 export interface Controls {
   commands: Command[];
-  tunables: Tunable[];
+  fields: Field[];
   /** What became of the last request, unless it was done: that is among the choices. */
   feedback: string;
 }

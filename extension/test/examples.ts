@@ -34,7 +34,7 @@ export function aState(size: number, head: Partial<Head> = {}): State {
       kernel_lost_note: "",
       ...head,
     },
-    controls: { commands: [], tunables: [], feedback: "" },
+    controls: { commands: [], fields: [], feedback: "" },
     ranks,
     metrics: {},
   };

@@ -220,7 +220,9 @@ def _check_label(name: str, value: Any) -> str:
 
 def _check_gpus(name: str, value: Any) -> tuple[int, ...]:
     if isinstance(value, (int, str)) or not isinstance(value, Sequence) or not value:
-        raise ConfigurationError(f"{name} must be a list of GPU numbers such as [0, 2], not {value!r}")
+        count = type(value) is int and value > 0
+        number = f": for {value} GPUs, pass num_processes={value}; with wait='free', any that are free" if count else ""
+        raise ConfigurationError(f"{name} must be a list of GPU numbers such as [0, 2], not {value!r}{number}")
     if wrong := [index for index in value if isinstance(index, str)]:  # of text such as `0,x`
         raise ConfigurationError(f"{name} must be whole numbers such as 0,2, not {wrong[0]!r}")
     return tuple(integer(0).check(name, index) for index in value)

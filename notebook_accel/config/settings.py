@@ -305,7 +305,7 @@ class LaunchConfig:
     )] = ()
     """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
     wait: Annotated[str, Setting(kinds.choice("no", "free"), argument="wait")] = "no"
-    """`free`: the ranks start once their GPUs are free."""
+    """`free`: the ranks start once their GPUs, or as many as they need, are free."""
     # fmt: on
     notices: tuple[str, ...] = field(default=(), compare=False)
     """Lines to show to the user at launch."""

@@ -1,4 +1,4 @@
-"""The panel's buttons that pause, save, end and inspect a training, and its fields that tune values."""
+"""The panel's buttons that pause, save, end and inspect a training, and its fields that tune values and stop it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from notebook_accel.errors import LaunchError, NotebookAccelError
 from notebook_accel.events import TunableChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
+from notebook_accel.launch.job import progress, rules
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.system import own_process
-from notebook_accel.panel.panel_model import Command, Controls, Tunable
+from notebook_accel.panel.panel_model import Command, Controls, Field
 
-FLAMEGRAPH, PROFILE = "flamegraph", "profile"
+FLAMEGRAPH, PROFILE, STOP_WHEN = "flamegraph", "profile", "stop when"
 _SECONDS, _STEPS = 5, 5
 """How long the flame graph samples, and how many steps the profile has."""
 _LABELS = {
@@ -33,7 +34,9 @@ _BUSY = {
     END_AFTER_EPOCH: "Ending after this epoch…",
     FLAMEGRAPH: f"Sampling for {_SECONDS} s…",
     PROFILE: f"Profiling {_STEPS} steps…",
+    STOP_WHEN: "Changing the rules…",
 }
+_STOP_HINT = "Conditions that stop the job, such as loss > 10 or loss is NaN. Empty: none"
 
 
 class PanelControls:
@@ -84,7 +87,7 @@ class PanelControls:
             self._feedback = _BUSY[action]
         else:
             return
-        call = self._calls(values)[action]
+        call = self._calls(values, str(message.get("value")))[action]
         try:
             own_process.start_thread(partial(self._run, action, call), "panel control")
         except LaunchError as error:
@@ -93,11 +96,11 @@ class PanelControls:
     def state(self) -> Controls:
         """What the panel shows."""
         if self._job.status.ended:
-            return {"commands": [], "tunables": [], "feedback": ""}
-        tunables = [_tunable(tunable) for tunable in self._job.tunables.values()]
+            return {"commands": [], "fields": [], "feedback": ""}
+        fields = [*map(_tunable, self._job.tunables.values()), *self._stop_field()]
         # What is there from the start is first, so that what comes later moves no button under the user's pointer.
         commands = [*self._inspections(), *self._training()]
-        return {"commands": commands, "tunables": tunables, "feedback": self._feedback}
+        return {"commands": commands, "fields": fields, "feedback": self._feedback}
 
     def _training(self) -> list[Command]:
         """The buttons of a training that uses an `Accelerator`."""
@@ -118,7 +121,14 @@ class PanelControls:
         refusal = "Wait until the previous one is ready" if self._inspecting else ""
         return [_command(action, refusal) for action in (FLAMEGRAPH, PROFILE)]
 
-    def _calls(self, values: Mapping[str, float]) -> dict[str, Callable[[], object]]:
+    def _stop_field(self) -> list[Field]:
+        """The conditions that stop a job, if it reports metrics."""
+        conditions = rules.stop_conditions(self._job)
+        if not conditions and not progress.metric_names(self._job):
+            return []
+        return [{"action": STOP_WHEN, "name": "Stop when", "value": conditions, "hint": _STOP_HINT, "step": ""}]
+
+    def _calls(self, values: Mapping[str, float], text: str) -> dict[str, Callable[[], object]]:
         job = self._job
         return {
             PAUSE: job.pause,
@@ -126,6 +136,7 @@ class PanelControls:
             CHECKPOINT: job.checkpoint,
             END_AFTER_EPOCH: job.end_after_epoch,
             TUNE: lambda: job.tune(**values),
+            STOP_WHEN: lambda: rules.stop_when(job, text),
             FLAMEGRAPH: lambda: self._results.append(job.flamegraph(_SECONDS)),
             PROFILE: lambda: self._results.append(job.profile(_STEPS)),
         }
@@ -151,12 +162,13 @@ def _command(action: str, refusal: str) -> Command:
     return {"action": action, "label": label, "hint": refusal or hint, "possible": not refusal}
 
 
-def _tunable(tunable: TunableChanged) -> Tunable:
+def _tunable(tunable: TunableChanged) -> Field:
     low, high = ("" if each is None else f"{each:g}" for each in (tunable.low, tunable.high))
     limits = (
         f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
     )
-    return {"name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "whole": tunable.whole}
+    step = "1" if tunable.whole else "any"
+    return {"action": TUNE, "name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "step": step}
 
 
 def _number(text: str, *, whole: bool) -> float:

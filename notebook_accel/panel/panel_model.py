@@ -79,22 +79,24 @@ class Command(TypedDict):
     possible: bool
 
 
-class Tunable(TypedDict):
-    """A number that can be changed while the training runs."""
+class Field(TypedDict):
+    """A value that can be changed while the job runs."""
 
+    action: str
+    """What sets it."""
     name: str
     value: str
     hint: str
-    """Its limits; empty if there are none."""
-    whole: bool
-    """Whether it is an integer."""
+    """Its limits, or what to write; empty if there is nothing to say."""
+    step: str
+    """What a number is a multiple of: `1`, or `any`; empty if the value is text."""
 
 
 class Controls(TypedDict):
     """What the user can do to the training."""
 
     commands: list[Command]
-    tunables: list[Tunable]
+    fields: list[Field]
     feedback: str
     """What became of the last request, unless it was done: that is among the choices."""
 

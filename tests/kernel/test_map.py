@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
+from tests.kernel.conftest import PRELUDE
 from tests.live_notebook import Notebook
 
 DEFINITIONS = """
@@ -125,3 +127,73 @@ def test_what_cannot_work_is_refused(notebook: Notebook, tmp_path: Path) -> None
         "map_on_ranks(slow, [1], setup=lambda: 1 / 0, num_processes=1)": "ZeroDivisionError",
     }.items():
         assert message in notebook.run(call).error_text, call
+
+
+def test_a_detached_map_survives_the_death_of_its_kernel(notebook: Notebook, tmp_path: Path) -> None:
+    """Also with items and values that are objects of the notebook, a module of the user, and an item that fails.
+
+    Takes seconds: the kernel imports torch twice.
+    """
+    (tmp_path / "user_items.py").write_text("class Prompt:\n    def __init__(self, text):\n        self.text = text\n")
+    go = tmp_path / "go"
+    definitions = DEFINITIONS + (
+        f"os.chdir({str(tmp_path)!r})\n"
+        "from user_items import Prompt\n"
+        "@dataclasses.dataclass\n"
+        "class Question:\n"
+        "    prompt: Prompt\n"
+        "    number: int\n"
+        "def reply(question, model, go):\n"
+        "    while not os.path.exists(go): time.sleep(0.01)\n"
+        "    if question.number == 7: raise ValueError('seven')\n"
+        "    return Answer(question.prompt.text.upper(), question.number)\n"
+    )
+    notebook.check(definitions)
+    notebook.check(
+        "from functools import partial\n"
+        "questions = (Question(Prompt(f'prompt {i}'), i) for i in range(20))\n"
+        f"job = map_on_ranks(partial(reply, go={str(go)!r}), questions, setup=Model, num_processes=2, detach=True)\n"
+        "while not all(state.pid for state in job.ranks): time.sleep(0.01)"
+    )
+    os.kill(notebook.pid, signal.SIGKILL)
+    notebook.restart()
+    go.touch()
+    cell = notebook.check(PRELUDE + definitions + "job = attach()\nfound = job.result(60)")
+    assert "1 of 20 items failed: 7" in cell.text
+    assert notebook.value("job.status.value, len(found), found.failures[0].index, found[7] is found.failures[0]") == (
+        ("done", 20, 7, True)
+    )
+    assert notebook.value("[(each.text, each.rank) for each in found if type(each) is Answer]") == (
+        [(f"PROMPT {number}", number) for number in range(20) if number != 7]
+    )
+
+
+def test_a_detached_map_saves_writes_and_refuses_as_any_other(notebook: Notebook, tmp_path: Path) -> None:
+    """Takes seconds: the process of each detached job starts a server."""
+    notebook.check(DEFINITIONS + f"os.chdir({str(tmp_path)!r})")
+    notebook.check(
+        "more = dict(num_processes=2, checkpoint='saved', output='found.jsonl')\n"
+        "job = map_on_ranks(slow, range(30), detach=True, **more)\n"
+        "os.chdir('/')\n"
+        "path = job.result(60)"
+    )
+    assert notebook.value("str(path)") == str(tmp_path / "found.jsonl")
+    assert (tmp_path / "found.jsonl").read_text().split() == [str(number**2) for number in range(30)]
+    notebook.check(
+        f"os.chdir({str(tmp_path)!r})\n"
+        f"job = map_on_ranks(slow, range(30), checkpoint='saved', num_processes=2, detach=True)\n"
+        "assert job.result(60) == [x * x for x in range(30)]"
+    )
+    notebook.check(
+        "from functools import partial\n"
+        "job = map_on_ranks(partial(slow, go='go'), range(60), num_processes=2, checkpoint='other', detach=True)"
+    )
+    for more in ("", ", detach=True"):
+        cell = notebook.run(f"map_on_ranks(slow, range(60), checkpoint='other', num_processes=2{more})")
+        assert cell.error == "ConfigurationError", cell.error_text
+        assert "another map_on_ranks saves to" in cell.error_text
+    (tmp_path / "go").touch()
+    assert notebook.value("job.result(60) == [x * x for x in range(60)]") is True
+    cell = notebook.run("map_on_ranks(slow, [sys.stdin], num_processes=2, detach=True)")
+    assert cell.error == "PayloadError"
+    assert "with detach=True, the items are pickled as a whole, which failed" in cell.error_text

@@ -117,10 +117,10 @@ def _note(job: Job) -> str:
 
 
 def _devices(job: Job) -> dict[str, str]:
-    """Which ranks use which device; they use the devices in turn."""
+    """Which ranks use which device; they use the devices in turn. A job that waits uses none."""
     ranks: dict[str, list[int]] = {}
     for index, state in enumerate(job.ranks):
-        if job.devices and not state.phase.ended:
+        if job.devices and not state.phase.ended and not job.awaits:
             ranks.setdefault(job.devices[index % len(job.devices)], []).append(state.rank)
     title = shortened(job.title, _TEXT_LIMIT)
     return {device: f"{title}: {named(there)}" for device, there in ranks.items()}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from notebook_accel import errors
 from notebook_accel.errors import LaunchError
 from notebook_accel.launch.driver import attach
 from notebook_accel.launch.driver.detached_main import JobOrder
+from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.rules import NewRule
@@ -36,15 +38,26 @@ def launch(
     name: str,
     saved: SavedLaunch | None,
     given: Sequence[NewRule],
+    make: Callable[..., Launch],
 ) -> Job:
     """Starts the job, and shows it below this cell.
 
+    Args:
+        planned: The plan.
+        environ: The environment of the launch.
+        packed: The packed call.
+        name: The name of its function.
+        saved: What is needed to launch it again.
+        given: The rules.
+        make: Makes the launch there; can be pickled.
+
     Raises:
+        NotebookAccelError: What `make` raises.
         LaunchError: The process for the job can't be started, or can't write the job's journal.
         PayloadError: A function that a rule calls can't be pickled.
     """
     origin, cells = console.current.origin(), payload.sources(packed)
-    order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved, rules.pack(given))
+    order = JobOrder(planned, dict(environ), packed.layout, name, origin, cells, saved, rules.pack(given), make)
     own_end, child_end = pair()
     with memory.open_log() as log, contextlib.closing(Channel(own_end)) as channel:
         try:
@@ -80,6 +93,6 @@ def _receive_reply(channel: Channel) -> dict[str, Any] | None:
             return None
         for message in messages:
             if "error" in message.header:
-                raise LaunchError(message.header["error"])
+                raise getattr(errors, message.header.get("type", ""), LaunchError)(message.header["error"])
             return message.header
     raise LaunchError(f"{_WHAT} was not ready within {_START_TIMEOUT:g} s")

@@ -7,9 +7,11 @@ import os
 import pickle
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from notebook_accel.errors import NotebookAccelError
 from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigterm
 from notebook_accel.launch.job import rules
@@ -41,6 +43,8 @@ class JobOrder:
     """What is needed to launch the job again."""
     rules: Sequence[bytes]
     """As `rules.pack` returns them."""
+    make: Callable[..., Launch] = Launch
+    """Makes the launch."""
 
 
 class JournalConsole(Unseen):
@@ -70,24 +74,28 @@ def main(fd: int) -> None:
     if message is None:
         return  # the kernel has ended
     first, *parts = message.blobs
+    sys.path.append("")  # the modules of the user, which rules and items may need; last, so that they hide nothing
     order: JobOrder = pickle.loads(first)
     console.use(JournalConsole(order))
     stack_frames.cache_cell_sources({filename: text for filename, (_, text) in order.cells.items()})
     payload = Payload(message.fds, order.layout, [bytes(part) for part in parts])
     engine = plan.engine_of(order.plan)
-    launch = Launch(
-        engine,
-        order.plan,
-        order.environ,
-        payload,
-        order.name,
-        console.current.choose_view(),
-        detached=True,
-        saved=order.saved,
-        rules=rules.unpack(order.rules),
-    )
     try:
+        launch = order.make(
+            engine,
+            order.plan,
+            order.environ,
+            payload,
+            order.name,
+            console.current.choose_view(),
+            detached=True,
+            saved=order.saved,
+            rules=rules.unpack(order.rules),
+        )
         record = launch.journal.open()
+    except NotebookAccelError as error:
+        channel.send({"error": str(error), "type": type(error).__name__})
+        return
     except OSError as error:
         text = (
             f"a detached job needs a journal, which can't be written: {error}. Make room in {folder()}, or make it "
@@ -95,7 +103,7 @@ def main(fd: int) -> None:
         )
         channel.send({"error": text})
         return
-    launch.collect = Results(record.results, launch.job).collect
+    launch.results = Results(record.results, launch.job)
     go = None
     with contextlib.suppress(OSError):  # the kernel has ended
         channel.send({"folder": record.path.name, "pid": os.getpid()})

@@ -20,6 +20,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.rules import NewRule
+from notebook_accel.launch.journal.results import Results
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts, elastic, environment, run_facts
@@ -33,9 +34,6 @@ from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
-
-Collect = Callable[[Sequence[RankState]], tuple[list[Any] | None, Exception | None]]
-"""Turns the states of ranks that have returned into their values, or an error if a value cannot be loaded."""
 
 
 def unpickled(ranks: Sequence[RankState]) -> tuple[list[Any] | None, Exception | None]:
@@ -96,7 +94,8 @@ class Launch:
         self.journal = Journal(self.job, detached=detached, is_command=is_command, saved=saved)
         self.notifications = Notifications(self.job, planned.config.notify, environ)
         self._open_view = open_view
-        self.collect: Collect = unpickled
+        self.results: Results | None = None
+        """Where what the ranks return is stored for other processes; `None`: this one takes it."""
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: console.current.show(self.job)
@@ -104,8 +103,7 @@ class Launch:
         self._engine = engine
         self._plan = planned
         """The plan of the current attempt."""
-        shrinks = planned.config.min_processes is not None
-        self._remaining = Remaining(planned, engine, environ) if shrinks else None
+        self._remaining: Remaining | None = None
         self._environ = {**environ, **environment.of_job(self.job.id), **environment.of_time_limit(planned.config)}
         self._payload = packed
         self._streams = streams
@@ -141,6 +139,10 @@ class Launch:
             view.finish()
             self.close()
 
+    def collect(self) -> tuple[Any, Exception | None]:
+        """The value of the job, once its ranks have returned; or the error if it can't be had."""
+        return unpickled(self.job.ranks) if self.results is None else self.results.collect(self.job.ranks)
+
     def share(self) -> None:
         """Lets launches of later processes start faster."""
         self._engine.share()
@@ -166,10 +168,15 @@ class Launch:
                 console.current.notice(others)
 
     def _run_attempts(self, view: Views) -> None:
+        if self._plan.config.wait == "free":
+            line = device_line.DeviceLine(self.job, self.journal, self._plan, self._environ)
+            if not line.wait(view, self.requests):
+                self._stop("before its ranks started")
+                return
+            self._plan = line.plan_with_free(self._engine)
         first, config = self._plan, self._plan.config
-        if config.wait == "free" and not device_line.wait(self.job, self.journal, view, self.requests):
-            self._stop("before its ranks started")
-            return
+        if config.min_processes is not None:
+            self._remaining = Remaining(first, self._engine, self._environ)
         self._await_imports(view)
         deadline = None if config.timeout is None else time.monotonic() + config.timeout
         before = None
@@ -262,7 +269,7 @@ class Launch:
     def _conclude(self, attempt: AttemptOutcome) -> None:
         job = self.job
         if attempt.ending is Ending.RETURNED:
-            value, error = self.collect(job.ranks)
+            value, error = self.collect()
             if self.saves_checkpoints and job.began is None and self._plan.first_rank == 0:
                 console.current.notice(_nothing_saved(job, self._plan.config))
             job.finish(Status.FAILED if error else Status.DONE, value, error)

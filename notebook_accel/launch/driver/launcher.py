@@ -137,8 +137,9 @@ def notebook_launcher(
         notes: A note for yourself, such as what is different in this run; shown with the job.
         rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
             `[when("loss", is_nan=True, do="pause")]`.
-        wait: With `free`, the ranks start once their GPUs are free: after your other jobs on them, in the order in
-            which they were launched, and once other processes have left their memory.
+        wait: With `free`, the ranks start once the GPUs of `gpus`, or as many as `num_processes`, are free: after your
+            other jobs on them, in the order in which they were launched, and once other processes have left their
+            memory.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
@@ -256,6 +257,8 @@ class Prepared:
     environ: Mapping[str, str]
     open_view: Callable[[Job], console.View]
     rules: Sequence[NewRule] = ()
+    make: Callable[..., Launch] | None = None
+    """Makes the launch, if it is not a plain `Launch`; can be pickled if the launch is to be detached."""
 
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""
@@ -293,6 +296,7 @@ class Prepared:
 
         Raises:
             ConfigurationError: A job that runs saves its checkpoints in the same folder.
+            NotebookAccelError: What `make` raises.
         """
         folder = "" if saved is None else saved.checkpoint_dir
         try:
@@ -301,24 +305,19 @@ class Prepared:
                 from notebook_accel.launch.plan import conflicts
 
                 conflicts.refuse_shared_folder(self.planned, folder)
-                planned = self.planned.noting(conflicts.notice(self.planned, name, folder))
+                planned, make = self.planned.noting(conflicts.notice(self.planned, name, folder)), self.make or Launch
+            if mode == DETACHED:
+                from notebook_accel.launch.driver import detach as detaching
+
+                with packed:
+                    return detaching.launch(planned, self.environ, packed, name, saved, self.rules, make)
+            launched = make(
+                self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules
+            )
         except BaseException:
             packed.close()
             raise
-        if mode == DETACHED:
-            from notebook_accel.launch.driver import detach as detaching
-
-            with packed:
-                return detaching.launch(planned, self.environ, packed, name, saved, self.rules)
-        launched = Launch(
-            self.engine, planned, self.environ, packed, name, self.open_view, saved=saved, rules=self.rules
-        )
-        return run(launched, mode)
-
-
-def run(launch: Launch, mode: str) -> Any:
-    """Runs a launch here, in the background or while the cell waits; returns its job or its value."""
-    return _in_background(launch) if mode == BACKGROUND else _to_its_end(launch)
+        return _in_background(launched) if mode == BACKGROUND else _to_its_end(launched)
 
 
 def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,29 +11,14 @@ from typing import Any
 
 from notebook_accel.advice import explained
 from notebook_accel.config import kinds
-from notebook_accel.config.call_arguments import check_call
+from notebook_accel.config.call_arguments import check_call, check_detach
 from notebook_accel.config.resolve import resolve
-from notebook_accel.errors import ConfigurationError, LaunchError
-from notebook_accel.events import Event, JobEnded
+from notebook_accel.errors import ConfigurationError, LaunchError, PayloadError
 from notebook_accel.launch.driver import launcher, map_output
-from notebook_accel.launch.driver.launch import Launch
-from notebook_accel.launch.driver.map_output import Writer
-from notebook_accel.launch.driver.map_results import MapResults
-from notebook_accel.launch.driver.map_work import FailedItem, MapWork, enumerated
-from notebook_accel.launch.engines.contract import RanksSpec
-from notebook_accel.launch.engines.independent import IndependentEngine
-from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING
-from notebook_accel.launch.plan import environment
-from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.rendezvous import open_rendezvous
-from notebook_accel.launch.show import console
+from notebook_accel.launch.driver.map_launch import MapLaunch, MapOrder
+from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED
 from notebook_accel.launch.wire import map_call
 from notebook_accel.launch.wire.map_call import MapCall
-from notebook_accel.rank_spans import counted
-
-_MOST_NAMED = 10
 
 
 @explained()
@@ -56,6 +40,7 @@ def map_on_ranks(
     notes: str | None = None,
     notify: str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]] | None = None,
     block: bool | None = None,
+    detach: bool = False,
 ) -> Any:
     """Calls `function(item)` for each item, on several ranks, and returns the values in the order of the items.
 
@@ -85,6 +70,8 @@ def map_on_ranks(
         notes: A note for yourself.
         notify: Whom to tell that the job has ended, failed, or stalled.
         block: With `False`, returns a `Job` at once; its `result()` is what this function returns otherwise.
+        detach: With `True`, also returns a `Job` at once, and the map continues even if the notebook's kernel ends;
+            `attach` finds it from any other kernel. The items are pickled as a whole, and a generator is read first.
 
     Returns:
         A list, with a `FailedItem` (`index`, `error`, `attempts`) in the place of each item that failed every time;
@@ -106,7 +93,8 @@ def map_on_ranks(
     retries = int(kinds.integer(0).check("retries", retries))
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
         raise ConfigurationError(f"items must be a list or another iterable of items, not {items!r:.80}")
-    write = map_output.writer(output)
+    check_detach(detach, block)
+    write = map_output.writer(output, stored=detach)
     settings = resolve(
         {
             "num_processes": num_processes,
@@ -121,6 +109,8 @@ def map_on_ranks(
     )
     if settings.cluster or settings.num_nodes > 1:
         raise ConfigurationError("map_on_ranks runs on this machine only: leave out cluster and num_nodes")
+    if detach:
+        launcher.check_reachable(settings)
     settings = replace(settings, checkpoint_dir="", max_restarts=0, min_processes=None, time_limit="")
     prepared = launcher.prepare(settings)
     if not prepared.engine.isolated or prepared.planned.threaded:
@@ -128,72 +118,24 @@ def map_on_ranks(
             f"map_on_ranks needs a process for each rank, which the {prepared.engine.name} engine doesn't start: use "
             "notebook_launcher"
         )
+    order = MapOrder(
+        items=_packed(items) if detach else lambda: items,
+        batch=size,
+        retries=retries,
+        checkpoint=None if checkpoint is None else Path(os.fsdecode(checkpoint)),
+        write=write,
+    )
     call = MapCall(function, setup)
-    prepared, packed = prepared.packing(call, (), {})
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(packed.close)
-        results = MapResults(None if checkpoint is None else Path(os.fsdecode(checkpoint)), write.folder)
-        on_error.callback(results.close)
-        work = MapWork(
-            enumerated(items, lambda error: work.fail(error)),
-            total=len(items) if isinstance(items, Sized) else None,
-            batch=size,
-            retries=retries,
-            results=results,
-            check=write.check,
-        )
-        alone = partial(_alone, replace(prepared.planned, size=1), prepared.environ)
-        engine = IndependentEngine(prepared.engine, alone, work)
-        launch = Launch(engine, prepared.planned, prepared.environ, packed, call.__name__, prepared.open_view)
-        launch.collect = partial(_collect, work, write)
-        launch.job.listen(partial(_on_end, work))
-        on_error.pop_all()
-    return launcher.run(launch, BACKGROUND if block is False else BLOCKING)
+    prepared, packed = replace(prepared, make=partial(MapLaunch, order)).packing(call, (), {})
+    mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
+    return prepared.start(packed, call.__name__, mode, None)
 
 
-def _alone(plan: Plan, environ: Mapping[str, str], spec: RanksSpec, rank: int) -> RanksSpec:
-    """What to start for a rank that is a world of its own, on the device that it would have among all."""
-    rendezvous = open_rendezvous(replace(plan.config, port=0), 0)
-    (made,) = environment.of_ranks(plan, rendezvous, environ)
-    own = {**made, "LOCAL_RANK": str(rank), "NOTEBOOK_ACCEL_JOB": spec.environments[rank]["NOTEBOOK_ACCEL_JOB"]}
-    return replace(spec, environments=[own], rendezvous=rendezvous, pace=spec.report_interval)
-
-
-def _collect(work: MapWork, write: Writer, ranks: Sequence[RankState]) -> tuple[Any, Exception | None]:
-    """The value of the job."""
-    del ranks
+def _packed(items: Iterable[Any]) -> Callable[[], Iterable[Any]]:
+    """Pickles the items for another process."""
     try:
-        if work.error is not None:
-            return None, work.error
-        failures = [work.failures[index] for index in sorted(work.failures)]
-        if failures:
-            console.current.notice(_describe(failures, work.seen))
-        if work.results.stale:
-            console.current.notice(
-                f"{work.results.folder} had the values of {work.results.stale} other items, which were computed again"
-            )
-        return write(_values(work), failures), None
+        return partial(map_call.load, map_call.dump(list(items) if isinstance(items, Iterator) else items))
     except Exception as error:
-        return None, error
-
-
-def _on_end(work: MapWork, rank: int | None, event: Event) -> None:
-    """Closes the file of the values, however the job has ended, and says how to continue."""
-    if not isinstance(event, JobEnded):
-        return
-    folder, count = work.results.folder, len(work.results)
-    work.results.close()
-    if event.status != Status.DONE and folder is not None and count:
-        console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make the same call again")
-
-
-def _values(work: MapWork) -> Iterator[Any]:
-    for index in range(work.seen):
-        blob = work.results.get(index)
-        yield work.failures[index] if blob is None else map_call.load(blob)
-
-
-def _describe(failures: Sequence[FailedItem], count: int) -> str:
-    named = ", ".join(str(each.index) for each in failures[:_MOST_NAMED])
-    more = f", and {len(failures) - _MOST_NAMED} more" if len(failures) > _MOST_NAMED else ""
-    return f"{len(failures)} of {count} items failed: {named}{more}. The first error: {failures[0].error[:300]}"
+        raise PayloadError(
+            f"with detach=True, the items are pickled as a whole, which failed: {type(error).__name__}: {error}"
+        ) from error

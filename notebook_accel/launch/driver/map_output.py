@@ -11,6 +11,7 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.map_work import FailedItem
+from notebook_accel.launch.wire import map_call
 
 _ROWS = 10_000
 """The rows that are written to a Parquet file at once."""
@@ -19,34 +20,61 @@ _ROWS = 10_000
 class MappedValues(list[Any]):
     """The values in the order of the items, with a `FailedItem` for each item that failed."""
 
-    def __init__(self, values: Iterable[Any], failures: Sequence[FailedItem]) -> None:
+    def __init__(self, values: Iterable[Any]) -> None:
         super().__init__(values)
-        self.failures = failures
+        self.failures = [each for each in self if isinstance(each, FailedItem)]
         """The items that failed, by their index."""
 
 
+def _mapped(values: Iterable[bytes]) -> MappedValues:
+    return MappedValues(map(map_call.load, values))
+
+
+class _Packed:
+    """Becomes a `MappedValues` where it is unpickled, so that only that process needs the classes of the values."""
+
+    def __init__(self, values: Iterable[bytes]) -> None:
+        self._values = list(values)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _mapped, (self._values,)
+
+
 class Writer:
-    """Makes a list of the values."""
+    """Makes a list of the values, which are pickled.
+
+    Args:
+        stored: Whether it is for another process.
+    """
 
     folder: Path | None = None
     """Where values may be kept until they are written; `None`: in memory."""
 
-    def check(self, value: Any) -> None:
+    def __init__(self, *, stored: bool = False) -> None:
+        self._make = _Packed if stored else _mapped
+
+    def check(self, value: bytes) -> None:
         """Raises an exception if values such as this one can't be written."""
 
-    def __call__(self, values: Iterator[Any], failures: Sequence[FailedItem]) -> Any:
-        return MappedValues(values, failures)
+    def __call__(self, values: Iterable[bytes]) -> Any:
+        return self._make(values)
 
 
 class _FileWriter(Writer):
     def __init__(self, path: Path) -> None:
         self._path, self.folder = path, path.parent
 
-    def __call__(self, values: Iterator[Any], failures: Sequence[FailedItem]) -> Any:
+    def check(self, value: bytes) -> None:
+        self._check(map_call.load(value))
+
+    def __call__(self, values: Iterable[bytes]) -> Any:
         new = self._path.with_name(f".{self._path.name}.new")
-        self._write(new, values)
+        self._write(new, map(map_call.load, values))
         new.replace(self._path)
         return self._path
+
+    def _check(self, value: Any) -> None:
+        raise NotImplementedError
 
     def _write(self, path: Path, values: Iterator[Any]) -> None:
         raise NotImplementedError
@@ -55,7 +83,7 @@ class _FileWriter(Writer):
 class _JsonLines(_FileWriter):
     """A line for each value; `{"failed": "…"}` for an item that failed."""
 
-    def check(self, value: Any) -> None:
+    def _check(self, value: Any) -> None:
         self._line(value)
 
     def _write(self, path: Path, values: Iterator[Any]) -> None:
@@ -75,7 +103,7 @@ class _JsonLines(_FileWriter):
 class _Parquet(_FileWriter):
     """A row for each value: a dict is its columns, anything else the column `value`. A failed item's row is empty."""
 
-    def check(self, value: Any) -> None:
+    def _check(self, value: Any) -> None:
         import pyarrow
 
         self._table(pyarrow, [self._row(value)], None)
@@ -135,14 +163,18 @@ def _listed(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not plain data")
 
 
-def writer(output: str | os.PathLike[str] | None) -> Writer:
+def writer(output: str | os.PathLike[str] | None, *, stored: bool) -> Writer:
     """What makes the value of a map.
+
+    Args:
+        output: The file to write; `None` for a list.
+        stored: Whether the value is for other processes.
 
     Raises:
         ConfigurationError: The file can't be written.
     """
     if output is None:
-        return Writer()
+        return Writer(stored=stored)
     path = Path(os.fsdecode(output))
     kind = {".jsonl": _JsonLines, ".parquet": _Parquet}.get(path.suffix)
     if kind is None:
@@ -156,4 +188,4 @@ def writer(output: str | os.PathLike[str] | None) -> Writer:
             ) from None
     if not path.parent.is_dir():
         raise ConfigurationError(f"output={str(path)!r}: there is no folder {path.parent}")
-    return kind(path)
+    return kind(path.absolute() if stored else path)

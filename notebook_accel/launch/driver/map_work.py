@@ -79,7 +79,7 @@ class MapWork:
         batch: The most items of a call; 0: one by itself.
         retries: How often an item that fails is tried again.
         results: Takes the values. Those of earlier calls may be there.
-        check: Checks the first value; what it raises ends the map.
+        check: Checks the first value, pickled; what it raises ends the map.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MapWork:
         batch: int,
         retries: int,
         results: MapResults,
-        check: Callable[[Any], object],
+        check: Callable[[bytes], object],
     ) -> None:
         self.results = results
         self.failures: dict[int, FailedItem] = {}
@@ -103,7 +103,7 @@ class MapWork:
         self._total = total
         self._batch = batch
         self._retries = retries
-        self._check: Callable[[Any], object] | None = check
+        self._check: Callable[[bytes], object] | None = check
         self._again: deque[_Chunk] = deque()
         self._given: dict[int, deque[_Chunk]] = {}
         """What each rank that is ready has been given, and has not answered."""
@@ -174,7 +174,7 @@ class MapWork:
             blob = bytes(value)
             try:
                 if self._check is not None:
-                    self._check(map_call.load(blob))
+                    self._check(blob)
                     self._check = None
                 self.results.add(item.index, item.digest, blob)
             except Exception as problem:
@@ -259,6 +259,12 @@ class MapWork:
     def fail(self, error: Exception) -> None:
         """Ends the map with an error."""
         self.error = self.error or error
+
+    def values(self) -> Iterator[bytes]:
+        """The pickled values in the order of the items, and a `FailedItem` for each that has none."""
+        for index in range(self.seen):
+            blob = self.results.get(index)
+            yield map_call.dump_value(self.failures[index]) if blob is None else blob
 
     # For the user
 

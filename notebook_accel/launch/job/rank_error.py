@@ -132,15 +132,16 @@ def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
     return _format_main(threads)
 
 
-def lost_value(state: RankState, problem: BaseException) -> RankError:
-    """The error for a returned value that cannot be unpickled in this process."""
+def lost_value(state: RankState | None, problem: BaseException) -> RankError:
+    """The error for a value of a rank, or of the whole job, that cannot be unpickled in this process."""
     why = f"{type(problem).__name__}: {problem}"
+    what = "a value" if state is None else f"rank {state.rank} returned a value that"
     text = (
-        f"rank {state.rank} returned a value that can't be unpickled in the notebook: {why}. "
+        f"{what} can't be unpickled in the notebook: {why}. "
         "Return numbers, tensors, or a state_dict instead, and in place of a prepared model, "
         "accelerator.unwrap_model(model)."
     )
-    raised = RankError(text, [RankFailure((state.rank,), text)])
+    raised = RankError(text, [] if state is None else [RankFailure((state.rank,), text)])
     raised.__cause__ = problem
     return raised
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.metric_charts import better
 from notebook_accel.launch.job.requests import JobHandle
 from notebook_accel.launch.job.text import value as shown
+from notebook_accel.launch.job.waiting import Condition
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.payload import WithArguments
 from notebook_accel.rank_spans import counted
@@ -32,6 +34,8 @@ _SECONDS = 5.0
 """How long the process that runs the job may take to add or remove a rule."""
 _MOST_RULES = 8
 """The most rules that the lines about a job name."""
+_STOP = re.compile(r"\s*(?:(?P<nan>.+?)\s+is\s+nan|(?P<limit>.+?))(?:\s+for\s+(?P<steps>\d+)\s+steps?)?\s*", re.I)
+"""A condition as text."""
 _tokens = itertools.count(-1, -1)
 
 
@@ -312,6 +316,65 @@ def describe_rules(job: JobState) -> list[str]:
         found.append(f"rule {number}: {describe(each.rule)}" + (f" ({times}{each.last})" if each.met else ""))
     left_out = len(found) - _MOST_RULES
     return [*found[:_MOST_RULES], *([counted(left_out, "more rule")] if left_out > 0 else [])]
+
+
+def stop_conditions(job: JobState) -> str:
+    """The conditions of the rules that stop the job, as `stop_when` takes them; that of `patience` has no such form."""
+    return " or ".join(_stop_rules(job))
+
+
+def stop_when(job: RuledJob, text: str) -> None:
+    """Makes these the conditions that stop the job, such as `loss is NaN for 2 steps or loss > 10`; empty: none.
+
+    Raises:
+        ConfigurationError: The text has something else.
+        JobEndedError: The job has ended.
+        TimeoutError: The process that runs the job has not answered.
+    """
+    given = map(_stop_rule, re.split(r"\s+or\s+", text) if text.strip() else ())
+    wanted = {_condition(rule.rule): rule for rule in given}
+    present = _stop_rules(job)
+    for condition in present.keys() - wanted:
+        job.remove_rule(present[condition])
+    for condition, rule in wanted.items():
+        if condition not in present:
+            job.add_rule(rule)
+
+
+def _stop_rules(job: JobState) -> dict[str, int]:
+    """The numbers of the rules that stop the job, by their conditions."""
+    return {
+        _condition(each.rule): number
+        for number, each in job.rule_changes.items()
+        if each.rule.action == STOP and each.rule.patience is None and not each.removed
+    }
+
+
+def _stop_rule(text: str) -> NewRule:
+    found = _STOP.fullmatch(text)
+    try:
+        if found is None:
+            raise ConfigurationError("it is empty")
+        steps = int(found["steps"] or 1)
+        if found["nan"]:
+            return when(found["nan"], is_nan=True, for_steps=steps, do=STOP)
+        limit = Condition.parse(found["limit"])
+        if limit.sign not in ("<", ">"):
+            raise ConfigurationError("the sign is neither < nor >")
+        above, below = (limit.limit, None) if limit.sign == ">" else (None, limit.limit)
+        return when(limit.metric, above=above, below=below, for_steps=steps, do=STOP)
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"{text.strip()!r:.80} is not a condition that can stop the job: write one such as loss > 10, acc < 0.1 "
+            "for 50 steps, or loss is NaN, and join several by or"
+        ) from None
+
+
+def _condition(rule: Rule) -> str:
+    """A condition as text, with all digits."""
+    sign, limit = (">", rule.above) if rule.above is not None else ("<", rule.below)
+    what = "is NaN" if rule.is_nan else f"{sign} {limit!r}".removesuffix(".0")
+    return f"{rule.metric} {what}" + (f" for {rule.for_steps} steps" if rule.for_steps > 1 else "")
 
 
 def stopped_by(job: JobState) -> str:

@@ -42,12 +42,23 @@ class Results:
         """Frees the values, which are on disk; returns an error if they could not be written."""
         for state in ranks:
             state.returned = Returned()
+        return self._stored()
+
+    def _stored(self) -> tuple[None, Exception | None]:
         if self._error is None:
             return None, None
         return None, LaunchError(
             f"all ranks returned, but their values could not be stored in {self._path.parent}: {self._error}. Before "
             f"the next launch, free space there, or set {VARIABLE} to a folder on another disk"
         )
+
+    def keep(self, value: Any) -> tuple[None, Exception | None]:
+        """Stores the value of the job, which is not that of its ranks; returns an error if that fails."""
+        try:
+            self._add(None, Returned(payload.pack_value(value, set())))
+        except OSError as error:
+            self._error = error
+        return self._stored()
 
     def _add(self, rank: int | None, event: Event) -> None:
         header, blobs = to_wire(event)
@@ -57,8 +68,10 @@ class Results:
                 file.write(blob)
 
 
-def load(record: Record) -> dict[int, Event]:
+def load(record: Record) -> dict[int | None, Event]:
     """The event with the result of each rank, still pickled; empty if the job was not detached.
+
+    Without a rank, it is the value of the job, if that is not the list of those of its ranks.
 
     Raises:
         JobLostError: Another user may have written it, or it is damaged.
@@ -69,7 +82,8 @@ def load(record: Record) -> dict[int, Event]:
         return {}
     decoder = Decoder()
     try:
-        found: dict[int, Any] = {header.pop("rank"): from_wire(header, blobs) for header, blobs in decoder.feed(data)}
+        read = ((header.pop("rank"), from_wire(header, blobs)) for header, blobs in decoder.feed(data))
+        found: dict[int | None, Any] = dict(read)
     except (StreamError, KeyError) as error:
         raise JobLostError(f"its results are damaged: {error}") from error
     return found
@@ -93,26 +107,31 @@ def result_of(job: Job, record: Record) -> Any:
     raise (JobLostError if job.status.is_lost else JobCancelledError)(job.outcome.error)
 
 
-def _values(job: Job, record: Record) -> list[Any] | None:
+def _values(job: Job, record: Record) -> Any:
     sent = load(record)
-    values = []
-    for rank, state in enumerate(job.ranks):
-        returned = sent.get(rank)
-        if not isinstance(returned, Returned):
-            raise JobLostError(
-                f"{job.title} is done, but its result went only to the call that launched it. With detach=True, "
-                "any notebook can get the result."
-            )
-        try:
-            values.append(payload.unpack_value(returned.value))
-        except Exception as problem:
-            raise rank_error.lost_value(state, problem) from problem
+    if None in sent:
+        return _value(None, sent[None], job)
+    values = [_value(state, sent.get(rank), job) for rank, state in enumerate(job.ranks)]
     return None if all(value is None for value in values) else values
+
+
+def _value(state: RankState | None, returned: Event | None, job: Job) -> Any:
+    if not isinstance(returned, Returned):
+        raise JobLostError(
+            f"{job.title} is done, but its result went only to the call that launched it. With detach=True, any "
+            "notebook can get the result."
+        )
+    try:
+        return payload.unpack_value(returned.value)
+    except Exception as problem:
+        raise rank_error.lost_value(state, problem) from problem
 
 
 def _error(job: Job, ended: JobEnded, record: Record) -> Exception:
     """The error with the text that it had in the process that ran the job."""
-    cls = getattr(errors, ended.error_type, LaunchError)  # what raised another error was the launch
+    cls = getattr(errors, ended.error_type, None)
+    if cls is None:  # what raised another error was the launch
+        return LaunchError(": ".join(filter(None, (ended.error_type, ended.error))))
     raised: Exception = cls(ended.error)
     if not isinstance(raised, RankError):
         return raised

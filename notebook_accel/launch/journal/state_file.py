@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -49,6 +49,7 @@ _TRIES = 3
 _INVALID = "its journal has no valid first line"
 _PAUSED = f'"{Phase.PAUSED.value}"'.encode()
 _AWAITED = f'"{DevicesAwaited.kind}"'.encode()
+_ATTEMPT = f'"{AttemptStarted.kind}"'.encode()
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # made once: creating it takes most of `dumps`
 Entry = tuple[int | None, Event]
 """An event, and its rank; `None` if it is of the whole job."""
@@ -200,6 +201,12 @@ class StoredState:
         """Whether the job waits for its devices."""
         found = self._events_with(_AWAITED)
         return any(isinstance(event, DevicesAwaited) and event.what for event in found)
+
+    @property
+    def devices(self) -> Collection[str]:
+        """The devices of its last attempt; before the first, those that it may get."""
+        attempts = [event for event in self._events_with(_ATTEMPT) if isinstance(event, AttemptStarted)]
+        return (attempts[-1].devices if attempts else ()) or self.ends()[0].devices
 
     def _events_with(self, text: bytes) -> Iterator[Event]:
         """The events whose lines have a text; the others aren't decoded."""

@@ -35,6 +35,8 @@ class _OtherJob:
     """Where it was launched."""
     checkpoint_dir: str
     """The absolute path of the folder that it saves checkpoints to, if it does."""
+    devices: frozenset[str]
+    """Those that it uses, or that it may get if it waits."""
     is_waiting: bool
     """Whether it waits for its devices."""
 
@@ -48,7 +50,7 @@ class _OtherJob:
         ran, stop = self._ran(), self._stop()
         if self.is_own and started.name == name:
             return f"{title(name)} of an earlier launch still runs here {ran}: {stop}"
-        shared = sum(device in devices for device in started.devices)
+        shared = sum(device in devices for device in self.devices)
         what = "the CPU" if "cpu" in devices else f"{shared} of these GPUs" if shared > 1 else "the same device"
         return f"{self.called} also runs on {what} {ran}: {stop}"
 
@@ -94,7 +96,7 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     running = [job for job in _running() if not planned.part_of or job.start.part_of != planned.part_of]
     is_whole = planned.size == planned.world_size
     rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
-    found = [job for job in running if set(wanted) & set(job.start.devices)]
+    found = [job for job in running if job.devices.intersection(wanted)]
     if "cpu" in wanted and planned.size + sum(job.start.size for job in found) <= usable():
         found = [job for job in found if job.is_own and job.start.name == name]
     found = [job for job in found if job not in rivals]
@@ -136,21 +138,22 @@ def unnoticed(shown: str, id: str, checkpoint_dir: str) -> str:
     return "\n".join(job.describe_folder() for job in found if job.start.id not in shown)
 
 
-def before(start: JobStarted) -> str:
-    """The jobs that a job which waits for its devices comes after, in a few words; empty if there are none.
+def before(start: JobStarted) -> tuple[str, frozenset[str]]:
+    """The jobs that a job which waits for its devices comes after, in a few words, and the devices that these have.
 
-    Those that run on one of the devices, and those that wait for one of them and began earlier.
+    Those that run on one of the devices, and those that wait for one of them and began earlier. If there are none, the
+    text is empty.
     """
     place = start.at, start.id
     found = [
         job
         for job in _running()
         if job.start.id != start.id
-        and set(job.start.devices) & set(start.devices)
+        and job.devices.intersection(start.devices)
         and (not job.is_waiting or (job.start.at, job.start.id) < place)
     ]
     more = f" and {counted(len(found) - 1, 'other job')}" if len(found) > 1 else ""
-    return f"{found[-1].called}{more}" if found else ""
+    return f"{found[-1].called}{more}" if found else "", frozenset[str]().union(*(job.devices for job in found))
 
 
 def _running() -> Iterator[_OtherJob]:
@@ -170,4 +173,5 @@ def _running() -> Iterator[_OtherJob]:
             kind = "notebook" if head.origin else "process"
             is_here = head.origin == origin if head.origin else is_own
             place = f"{'this' if is_here else 'another'} {kind}"
-            yield _OtherJob(start, is_own, place, head.checkpoint_dir, stored.awaits_devices)
+            devices, is_waiting = frozenset(stored.devices), stored.awaits_devices
+            yield _OtherJob(start, is_own, place, head.checkpoint_dir, devices, is_waiting)

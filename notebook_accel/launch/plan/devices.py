@@ -102,6 +102,8 @@ def _on_gpus(config: LaunchConfig, hardware: Hardware, max_ranks: int | None) ->
                 f"{config.spell('num_processes', found)}, {_shared(config, size, found)}or "
                 f"{config.spell('device', 'cpu')}"
             )
+        if config.wait == "free" and size < found:
+            return DeviceChoice(size)  # which of them is known once so many are free
         _check_free(config, hardware, range(size))
         decided = not (config.num_processes or found > 1 or config.num_nodes > 1 or config.on_command_line)
         return DeviceChoice(size, notice=_ONE_GPU.format(config.spell("gpus", [0, 0])) if decided else "")
@@ -144,7 +146,7 @@ def _check_free(config: LaunchConfig, hardware: Hardware, chosen: Iterable[int])
     """Refuses GPUs that admit no further process. A rank that opened one would fail, without saying why."""
     for index in chosen:
         holder = hardware.exclusive_holders.get(index)
-        if holder is None:
+        if holder is None or (config.wait == "free" and holder != os.getpid()):
             continue
         free = [each for each in range(len(hardware.gpus)) if each not in hardware.exclusive_holders]
         where = "this notebook" if holder == os.getpid() else f"process {holder}"
@@ -166,19 +168,28 @@ def _shared(config: LaunchConfig, size: int, found: int) -> str:
 
 
 def identify(config: LaunchConfig, hardware: Hardware, device: str) -> tuple[str, ...]:
-    """What identifies the devices that the ranks run on: a GPU's UUID, otherwise the kind."""
+    """What identifies the devices that the ranks run on: a GPU's UUID, otherwise the kind.
+
+    If there are more GPUs than ranks, the launch waits until as many of them are free as it has ranks.
+    """
     if device != "cuda":
         return (device,)
     return tuple(dict.fromkeys(hardware.gpus[index].uuid for index in _used_gpus(config, hardware)))
 
 
 def _used_gpus(config: LaunchConfig, hardware: Hardware) -> Iterable[int]:
-    return config.gpus or range(min(config.num_processes or len(hardware.gpus), len(hardware.gpus)))
+    found = len(hardware.gpus)
+    return config.gpus or range(found if config.wait == "free" else min(config.num_processes or found, found))
 
 
 def describe(config: LaunchConfig, hardware: Hardware, device: str) -> str:
     """The devices that the ranks run on, for messages."""
     if device == "cuda":
-        names = Counter(hardware.gpus[index].name for index in set(_used_gpus(config, hardware)))
-        return ", ".join(f"{count} × {name}" for name, count in names.items())
+        used = set(_used_gpus(config, hardware))
+        names = Counter(hardware.gpus[index].name for index in used)
+        size = min(config.num_processes or len(used), len(used))
+        if len(names) == 1:
+            return f"{size} × {next(iter(names))}"
+        found = ", ".join(f"{count} × {name}" for name, count in names.items())
+        return f"{size} of {found}" if size < len(used) else found
     return str(hardware.tpu) if device == "tpu" else hardware.listings[device].devices[0].name

@@ -37,7 +37,10 @@ class Plan:
     node_request: NodeRequest | None = None
     """The cluster nodes that the ranks need; `None` if they run on this node."""
     device_ids: tuple[str, ...] = ()
-    """What identifies these devices in any process of this node; empty if the ranks run on a cluster."""
+    """What identifies these devices in any process of this node; empty if the ranks run on a cluster.
+
+    A launch that waits for any of several GPUs has them all, until it is planned again with those that are free.
+    """
     device_text: str = ""
     """The devices that the ranks run on, for messages."""
     notice: str = ""

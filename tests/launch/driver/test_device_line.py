@@ -1,8 +1,9 @@
-"""Launches that wait until their GPUs are free, on machines with GPUs that are not there; their ranks use none."""
+"""Launches that wait until GPUs are free, on machines with GPUs that are not there; their ranks use none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,26 @@ from tests.hardware.fakes import FakeGpu, FakeNvml
 from tests.live_notebook import wait_until
 
 HELD: dict[str, DeviceUse] = {}
+DETECT = hardware.detect
 
 
-@pytest.fixture(autouse=True)
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    found = hardware.detect({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30)] * 2)))
+def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
+    found = DETECT({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30)] * count)))
     monkeypatch.setattr(hardware, "detect", lambda *_: found)
     monkeypatch.setattr(hardware, "memory_use", lambda: dict(HELD))
     monkeypatch.setattr(device_line, "LOOK", 0.05)
     HELD.clear()
     return [gpu.uuid for gpu in found.gpus]
+
+
+@pytest.fixture(autouse=True)
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return with_gpus(monkeypatch, 2)
+
+
+@pytest.fixture
+def four_gpus(monkeypatch: pytest.MonkeyPatch, two_gpus: list[str]) -> list[str]:
+    return with_gpus(monkeypatch, 4)
 
 
 def until(path: str) -> str:
@@ -44,8 +55,16 @@ def until(path: str) -> str:
     return path
 
 
-def launch(path: Path, gpus: list[int], **options: Any) -> Job:
-    job: Job = notebook_launcher(until, (str(path),), gpus=gpus, block=False, name=path.name, **options)
+def visible_until(path: str) -> str:
+    """On a rank: runs until a file is there, and returns the GPUs that it can use."""
+    import os
+
+    until(path)
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def launch(path: Path, gpus: list[int] | None = None, run: Callable[[str], str] = until, **options: Any) -> Job:
+    job: Job = notebook_launcher(run, (str(path),), gpus=gpus, block=False, name=path.name, **options)
     return job
 
 
@@ -96,6 +115,52 @@ def test_a_job_whose_thread_cannot_be_started_is_no_longer_looked_for(
     assert records.unended_records() == []
 
 
+def test_any_gpus_that_are_free_are_taken(tmp_path: Path, four_gpus: list[str]) -> None:
+    HELD[four_gpus[1]] = DeviceUse(60 << 30)
+    first = launch(tmp_path / "first", [0], run=visible_until)
+    wait_until(has_begun(first))
+    second = launch(tmp_path / "second", run=visible_until, num_processes=2, wait="free")
+    wait_until(has_begun(second))
+    assert second.devices == tuple(four_gpus[2:])
+    assert (second.hardware, second.notice) == ("2 × NVIDIA H100", "")
+    third = launch(tmp_path / "third", run=visible_until, num_processes=2, wait="free")
+    wait_until(lambda: third.awaits == "for 2 of 4 GPUs, after first of this process and 1 other job")
+    assert row(third)["devices"] == {}, "it has none yet"
+    fourth = launch(tmp_path / "fourth", run=visible_until, num_processes=1, wait="free")
+    wait_until(lambda: fourth.awaits == "for 1 of 4 GPUs, after first of this process and 2 other jobs")
+    HELD.clear()
+    (tmp_path / "first").touch()
+    wait_until(has_begun(third))
+    assert third.devices == tuple(four_gpus[:2])
+    for name in ("second", "third", "fourth"):
+        (tmp_path / name).touch()
+    assert [job.result() for job in (first, second, third)] == [["0"], ["2,3"] * 2, ["0,1"] * 2]
+    assert len(fourth.result()) == 1
+
+
+def test_what_holds_gpus_is_named_while_too_few_of_them_are_free(tmp_path: Path, four_gpus: list[str]) -> None:
+    HELD.update({uuid: DeviceUse(60 << 30) for uuid in four_gpus[:3]})
+    job = launch(tmp_path / "done", run=visible_until, num_processes=2, wait="free", max_restarts=1, min_processes=1)
+    wait_until(lambda: job.awaits == "for 2 of 4 GPUs, such as GPU 0, where processes hold 60.0 GB and 2 other GPUs")
+    del HELD[four_gpus[1]]
+    (tmp_path / "done").touch()
+    assert job.result() == ["1,3"] * 2
+
+
+def test_a_gpu_for_one_process_is_waited_for_however_little_memory_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = DETECT({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30, mode=3)])))
+    uuid = found.gpus[0].uuid
+    monkeypatch.setattr(hardware, "detect", lambda *_: replace(found, exclusive_holders={0: 1}))
+    HELD[uuid] = DeviceUse(1 << 20, {1: 1 << 20})
+    (tmp_path / "done").touch()
+    job = launch(tmp_path / "done", [0], wait="free")
+    wait_until(lambda: job.awaits.startswith("for GPU 0, where processes hold 1 MB"))
+    HELD.clear()
+    assert job.result() == [str(tmp_path / "done")]
+
+
 def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> None:
     HELD[two_gpus[0]] = DeviceUse(60 << 30)
     job = launch(tmp_path / "never", [0], wait="free")
@@ -109,6 +174,7 @@ def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"wait": "free", "gpus": 2}, "for 2 GPUs, pass num_processes=2; with wait='free', any that are free"),
         ({"wait": "long"}, "wait='long' is unknown; choose one of 'no', 'free'"),
         ({"wait": "free", "device": "cpu"}, "waits for GPUs, but these ranks run on device='cpu'"),
         ({"wait": "free", "num_nodes": 2}, "looks at the GPUs of this machine only"),

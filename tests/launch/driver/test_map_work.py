@@ -43,7 +43,7 @@ class Ranks:
         batch: int = 0,
         retries: int = 2,
         results: MapResults | None = None,
-        check: Callable[[Any], object] = lambda value: None,
+        check: Callable[[bytes], object] = lambda value: None,
     ) -> None:
         self.results = MapResults(None) if results is None else results
         self.bars: list[Bar] = []
@@ -208,7 +208,7 @@ def test_an_iterable_that_fails_ends_the_map() -> None:
 
 
 def test_a_value_that_cannot_be_written_ends_the_map() -> None:
-    def check(value: Any) -> None:
+    def check(value: bytes) -> None:
         raise ConfigurationError("no")
 
     ranks = Ranks(range(5), square, check=check)
@@ -318,8 +318,7 @@ def test_a_batch_needs_a_list_with_a_value_for_each(found: Any, message: str) ->
 
 
 def written(path: Path, values: list[Any]) -> Path:
-    write = map_output.writer(path)
-    found = write(iter(values), [value for value in values if isinstance(value, FailedItem)])
+    found = map_output.writer(path, stored=False)(map(map_call.dump_value, values))
     assert found == path
     return path
 
@@ -330,22 +329,4 @@ def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
     assert lines == ['{"a": 1}', '"ü"', "[0, 1]", '{"failed": "no"}', "0.5"]
     assert [path.name for path in tmp_path.iterdir()] == ["values.jsonl"]
     with pytest.raises(ConfigurationError, match="can't be written as JSON"):
-        map_output.writer(tmp_path / "more.jsonl").check({1})
-
-
-def test_values_are_written_as_rows_of_parquet(tmp_path: Path) -> None:
-    """No column gets lost: neither one that the first row lacks, nor one that comes later."""
-    parquet = pytest.importorskip("pyarrow.parquet")
-    path = tmp_path / "values.parquet"
-    rows = [FailedItem(0, "no", 3), {"a": 1}, {"a": 2, "b": "x"}]
-    assert parquet.read_table(written(path, rows)).to_pylist() == [
-        {"a": None, "b": None},
-        {"a": 1, "b": None},
-        {"a": 2, "b": "x"},
-    ]
-    assert parquet.read_table(written(path, list(range(25_000))))["value"].to_pylist() == list(range(25_000))
-    assert parquet.read_table(written(path, [])).num_rows == 0
-    with pytest.raises(ConfigurationError, match="have the further columns 'b'"):
-        written(path, [{"a": 1}] * 10_001 + [{"a": 1, "b": 0}])
-    with pytest.raises(ConfigurationError, match="can't be rows of a Parquet file"):
-        written(path, [1, "text"])
+        map_output.writer(tmp_path / "more.jsonl", stored=False).check(map_call.dump_value({1}))
