@@ -389,8 +389,8 @@ class PreparedLoader(DataLoader[Any]):
         """Whether the base loader restores its own position, as a `StatefulDataLoader` does."""
         return hasattr(self.base_dataloader, "load_state_dict")
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # it cannot be set
+    @property  # type: ignore[misc]  # it cannot be set
+    def __class__(self) -> Any:
         """What `isinstance` also takes the loader for: one of torchdata's, if it is stateful."""
         return type(self.base_dataloader if self.use_stateful_dataloader else self)
 
@@ -438,7 +438,7 @@ class PreparedLoader(DataLoader[Any]):
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
 
     def _state_around(self, base: dict[str, Any]) -> dict[str, Any]:
-        """The state of this loader as it is, but with a position of the base loader that torchdata or Accelerate saved."""
+        """This loader's state, with a position of the base loader that torchdata or Accelerate has saved."""
         if not self.use_stateful_dataloader:
             raise ConfigurationError(
                 "this state of a data loader is one of a StatefulDataLoader: prepare the loader with "
