@@ -74,8 +74,8 @@ class Checkpoints:
         ]
         if unfit:
             raise ConfigurationError(
-                f"what is registered for checkpointing needs the methods state_dict() and load_state_dict(state), which "
-                f"these don't have: {'; '.join(unfit)}"
+                "what is registered for checkpointing needs the methods state_dict() and load_state_dict(state), which "
+                f"these objects don't have: {'; '.join(unfit)}"
             )
         self.custom.extend(objects)
 
