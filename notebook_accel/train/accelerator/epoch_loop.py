@@ -283,7 +283,9 @@ class EpochLoop(PlainLoop):
         if self._step + 1 < self._next_step and not self._agreement.is_next:
             return
         base = loader.base_dataloader
-        reads_here = not (base.num_workers or loader.is_stateful or isinstance(loader, DataLoaderDispatcher))
+        reads_here = not (
+            base.num_workers or loader.use_stateful_dataloader or isinstance(loader, DataLoaderDispatcher)
+        )
         if reads_here and not isinstance(base.dataset, IterableDataset):
             loader.cursor.ahead = random_states.capture(self._state.device)
 

@@ -68,12 +68,16 @@ class Checkpoints:
         Raises:
             ConfigurationError: One of them lacks `state_dict` or `load_state_dict`.
         """
-        for each in objects:
-            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
-                raise ConfigurationError(
-                    f"a {type(each).__name__} cannot be registered for checkpointing: it needs the methods "
-                    "state_dict() and load_state_dict(state)"
-                )
+        unfit = [
+            f"Item at index {index}, a {type(each).__name__}"
+            for index, each in enumerate(objects)
+            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict"))
+        ]
+        if unfit:
+            raise ConfigurationError(
+                "what is registered for checkpointing needs the methods state_dict() and load_state_dict(state), which "
+                f"these objects don't have: {'; '.join(unfit)}"
+            )
         self.custom.extend(objects)
 
     def register_save_hook(self, hook: SaveHook) -> RemovableHandle:

@@ -10,6 +10,7 @@ A tensor that a model uses under several names is written once. Reading gives ev
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,7 @@ SAFE_WEIGHTS_PATTERN_NAME = f"{SAFE_MODEL_NAME}{{suffix}}.safetensors"
 WEIGHTS_PATTERN_NAME = f"{MODEL_NAME}{{suffix}}.bin"
 
 _PROBE = bytes(2**16)
+_log = logging.getLogger(__name__)
 State: TypeAlias = Mapping[str, torch.Tensor]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -140,9 +142,10 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
 def _indexed(index: Path) -> list[str]:
     """The names of the files that an index lists, which lie beside it."""
     try:
-        names = sorted(
-            {os.fspath(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-        )
+        content = json.loads(index.read_text(encoding="utf-8"))
+        names = sorted({os.fspath(name) for name in content.get("weight_map", content).values()})
+        if not names:
+            raise LookupError("it lists no files")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError(
             f"{index} is not an index of weights ({type(error).__name__}: {error}): download or save the weights again"
@@ -175,7 +178,7 @@ def load_checkpoint_in_model(
     Args:
         model: Loaded in place, on its current device.
         checkpoint: The folder, or one of its files.
-        strict: Whether missing or unexpected names are an error.
+        strict: Whether missing or unexpected names are an error, rather than a warning.
 
     Returns:
         The model's names that the files did not have, and the files' names that the model does not have.
@@ -185,7 +188,13 @@ def load_checkpoint_in_model(
         TypeError: Another argument of Accelerate's function was given; the message says what to do instead.
         RuntimeError: A tensor's shape differs from the model's.
     """
-    return fill(model, (read(path) for path in files(checkpoint)), strict=strict, source=str(checkpoint))
+    missing, unexpected = fill(model, (read(path) for path in files(checkpoint)), strict=strict, source=str(checkpoint))
+    if unexpected:
+        _log.warning("%s has %s, which the model doesn't have, so they were not used when it was loaded.", checkpoint,
+                     _some(unexpected))  # fmt: skip
+    if missing:
+        _log.warning("%s has no %s, so these weights of the model stay as they are.", checkpoint, _some(missing))
+    return missing, unexpected
 
 
 def fill(

@@ -71,7 +71,7 @@ class DataLoaderDispatcher(PreparedLoader):
 
     @property
     def _restores_position(self) -> bool:
-        return self._reads and self.is_stateful
+        return self._reads and self.use_stateful_dataloader
 
     def __len__(self) -> int:
         per_round = 1 if self.split_batches else self.num_processes

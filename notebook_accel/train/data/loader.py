@@ -123,12 +123,12 @@ class PreparedLoader(DataLoader[Any]):
         return self._iterate(GradientState().batches_by_loader())  # now, not when the first batch is requested
 
     def _iterate(self, enclosing: Mapping[ActiveLoader, int]) -> Generator[Any, None, None]:
-        resumed = self.cursor.next_epoch(can_continue=self.is_stateful or self.skipped > 0)
+        resumed = self.cursor.next_epoch(can_continue=self.use_stateful_dataloader or self.skipped > 0)
         if resumed is None:
             return
         self.end_of_dataloader = False
         self.remainder = self._expected_remainder()
-        skipped = 0 if self.is_stateful else resumed.skipped
+        skipped = 0 if self.use_stateful_dataloader else resumed.skipped
         self.skipped += skipped
         state = GradientState()
         self._active = state._add_dataloader(self, enclosing)
@@ -238,7 +238,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _first_batch(self, on_skipped: Callable[[], None] | None = None) -> tuple[Any, Iterator[Any]]:
         base = self.base_dataloader
-        keeps_workers = not self.is_stateful and getattr(base, "persistent_workers", False)
+        keeps_workers = not self.use_stateful_dataloader and getattr(base, "persistent_workers", False)
         restarts_workers = keeps_workers and self.cursor.has_workers
         with order.seeded_workers(base) if restarts_workers else contextlib.nullcontext():
             batches = self._batches(on_skipped)
@@ -385,14 +385,22 @@ class PreparedLoader(DataLoader[Any]):
                 owner.set_epoch(self.cursor.epoch)
 
     @property
-    def is_stateful(self) -> bool:
+    def use_stateful_dataloader(self) -> bool:
         """Whether the base loader restores its own position, as a `StatefulDataLoader` does."""
         return hasattr(self.base_dataloader, "load_state_dict")
+
+    @property  # type: ignore[misc]  # it cannot be set
+    def __class__(self) -> Any:
+        """What `isinstance` also takes the loader for: one of torchdata's, if it is stateful."""
+        return type(self.base_dataloader if self.use_stateful_dataloader else self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _empty, (type(self),), self.__getstate__()  # pickle's own way compares the type with `__class__`
 
     @property
     def _restores_position(self) -> bool:
         """Whether the base loader on this rank restores its own position; with dispatching, only on rank 0."""
-        return self.is_stateful
+        return self.use_stateful_dataloader
 
     def state_dict(self) -> dict[str, Any]:
         """The position for a checkpoint, within an epoch or between two.
@@ -401,7 +409,7 @@ class PreparedLoader(DataLoader[Any]):
         the epoch as finished.
         """
         is_over = self.end_of_dataloader and self.cursor.start is not None
-        state = self.cursor.state(is_over=is_over, counts=not self.is_stateful)
+        state = self.cursor.state(is_over=is_over, counts=not self.use_stateful_dataloader)
         state["now"] = order.capture(self.base_dataloader)
         state["loop"] |= {
             "total_batch_size": self._total_batch_size,
@@ -422,10 +430,22 @@ class PreparedLoader(DataLoader[Any]):
         A stateful loader then resumes with the next batch. Any other loader starts a new epoch; to resume within the
         interrupted one, iterate over `skip_first_batches(loader, n)`, which draws that epoch's order again.
         """
+        if "now" not in state_dict:
+            state_dict = self._state_around(state_dict)
         self.cursor.load(state_dict)
         order.restore(self.base_dataloader, state_dict["now"])
         if self._restores_position:
             self.base_dataloader.load_state_dict(state_dict.get("base", {}))  # type: ignore[attr-defined]
+
+    def _state_around(self, base: dict[str, Any]) -> dict[str, Any]:
+        """This loader's state, with a position of the base loader that torchdata or Accelerate has saved."""
+        if not self.use_stateful_dataloader:
+            raise ConfigurationError(
+                "this state of a data loader is one of a StatefulDataLoader: prepare the loader with "
+                "DataLoaderConfiguration(use_stateful_dataloader=True)"
+            )
+        state = Cursor().state(is_over=False, counts=False)
+        return {**state, "now": order.capture(self.base_dataloader), "base": base}
 
     def resume_loop(self, restore: Callable[[dict[str, Any]], None], on_resumed: Callable[[], object]) -> None:
         """Makes the loop over `Accelerator.epochs` continue where the state that was loaded was saved.
@@ -455,6 +475,11 @@ class PreparedLoader(DataLoader[Any]):
         if name == "base_dataloader" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
         return getattr(self.base_dataloader, name)
+
+
+def _empty(kind: type[PreparedLoader]) -> PreparedLoader:
+    """A loader whose state pickle restores."""
+    return kind.__new__(kind)
 
 
 DataLoaderStateMixin = PreparedLoader

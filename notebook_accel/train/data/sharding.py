@@ -91,11 +91,22 @@ class BatchSamplerShard(BatchSampler):
 
     def __len__(self) -> int:
         if self.split_batches:
-            return self.total_length
+            return self.total_length - self._misses_last
         rounds, left = divmod(self.total_length, self.num_processes)
         if self.drop_last or not left:
             return rounds
         return rounds + (self.even_batches or self.process_index < left)
+
+    @property
+    def _misses_last(self) -> bool:
+        """Whether the last batch is so short that this rank gets no part of it; `False` if its size isn't known."""
+        if self.even_batches or self.drop_last or self.batch_size is None or self.sampler is self.batch_sampler:
+            return False
+        try:
+            left: int = len(self.sampler) % self.batch_size
+        except TypeError:  # the sampler has no length
+            return False
+        return 0 < left <= self.process_index * (self.batch_size // self.num_processes)
 
     def __iter__(self) -> Iterator[Any]:
         self.remainder = UNKNOWN

@@ -69,7 +69,7 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
             f"WORLD_SIZE={size} means that there are other ranks, but {' and '.join(missing)} is not set, so this one "
             "cannot find them: start it with notebook_launcher or torchrun, or unset WORLD_SIZE"
         )
-    precision = environ.get("ACCELERATE_MIXED_PRECISION") or "no"
+    precision = (environ.get("ACCELERATE_MIXED_PRECISION") or "no").lower()
     if precision not in PRECISIONS:
         raise ConfigurationError(f"ACCELERATE_MIXED_PRECISION={precision!r} must be one of {', '.join(PRECISIONS)}")
     compile_backend = environ.get("ACCELERATE_DYNAMO_BACKEND") or "no"

@@ -325,7 +325,7 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
                 "starts it afresh: pass it to accelerator.prepare, or to register_for_checkpointing"
             )
     for index, loader in enumerate(contents.loaders):
-        if isinstance(loader.base_dataloader.dataset, IterableDataset) and not loader.is_stateful:
+        if isinstance(loader.base_dataloader.dataset, IterableDataset) and not loader.use_stateful_dataloader:
             yield (
                 f"loader {index} reads an iterable dataset, whose position cannot be saved: a resumed run reads what "
                 "was done once more, and drops it. DataLoaderConfiguration(use_stateful_dataloader=True) avoids this, "

@@ -75,7 +75,9 @@ class MeshParallel(Strategy):
         if self.plugin.activation_checkpointing:
             layers = wrapping.recompute(model, layers, offload=bool(self.plugin.activation_checkpointing_offload))
         if (mesh := self.mesh.shards) is not None:
-            for module in (*wrapping.with_own_parameters(model, layers), model):
+            groups = [*wrapping.with_own_parameters(model, layers), model]
+            wrapping.check_types(groups, ignored)
+            for module in groups:
                 if not on_meta and one_by_one:
                     self._copy_from_rank_0(module)
                 # Asked for each, since copying replaces the parameters that are on the meta device.

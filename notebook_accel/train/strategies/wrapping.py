@@ -112,6 +112,26 @@ def with_own_parameters(model: nn.Module, chosen: Sequence[nn.Module]) -> list[n
     return [layer for layer in chosen if not is_cut(layer)]
 
 
+def check_types(groups: Sequence[nn.Module], ignored: Sequence[nn.Module]) -> None:
+    """Checks that FSDP2 can shard these modules, inner ones first: the trained parameters of each have one type.
+
+    Raises:
+        ConfigurationError: They don't.
+    """
+    left = {parameter for module in ignored for parameter in module.parameters()}
+    for module in groups:
+        own = {name: each for name, each in module.named_parameters() if each.requires_grad and each not in left}
+        left.update(own.values())
+        first_of = {each.dtype: name for name, each in reversed(own.items())}
+        if len(first_of) > 1:
+            found = " and ".join(f"{dtype} ({name})" for dtype, name in first_of.items())
+            raise ConfigurationError(
+                f"FSDP2 shards what is trained in this {type(module).__name__} together, and needs one type for it, "
+                f"but the parameters have {found}: convert them, such as with model.to(torch.float32) together with "
+                "mixed_precision='bf16', or choose an auto_wrap_policy that wraps layers of another type by themselves"
+            )
+
+
 def recompute(model: nn.Module, chosen: Sequence[nn.Module], *, offload: bool) -> list[nn.Module]:
     """Wraps each chosen layer for activation checkpointing, and returns the wrappers.
 

@@ -148,12 +148,15 @@ def test_a_model_whose_own_names_look_like_a_wrappers_keeps_them(tmp_path: Path)
     assert equal(model, other)
 
 
-def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path) -> None:
+def test_weights_of_another_model_are_reported_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     weights.save_model(layers().state_dict(), tmp_path)
     fewer = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.BatchNorm1d(16, affine=False))
     missing, unexpected = weights.load_checkpoint_in_model(fewer, tmp_path)
     assert missing == ["2.running_mean", "2.running_var", "2.num_batches_tracked"]
     assert unexpected == ["1.bias", "1.weight", "2.bias", "2.weight", "3.bias", "3.weight"]
+    not_used, not_there = caplog.messages
+    assert "'3.bias' and 1 more, which the model doesn't have, so they were not used" in not_used
+    assert not_there.endswith("'2.num_batches_tracked', so these weights of the model stay as they are.")
     with pytest.raises(
         ConfigurationError, match=r"do not match this model: missing '2\.running_mean'.*not in the model '1"
     ):
@@ -210,6 +213,14 @@ def test_an_index_names_only_files_beside_it(outside: str, tmp_path: Path) -> No
     index.write_text(json.dumps({"weight_map": {"0.weight": outside}}))
     with pytest.raises(ConfigurationError, match="which is not in its folder"):
         weights.load_checkpoint_in_model(layers(), folder)
+
+
+def test_an_index_may_be_only_the_names_of_the_files(tmp_path: Path) -> None:
+    model = layers()
+    weights.save_model(model.state_dict(), tmp_path, max_shard_size=1)
+    index = tmp_path / weights.SAFE_WEIGHTS_INDEX_NAME
+    index.write_text(json.dumps(json.loads(index.read_text())["weight_map"]))
+    assert weights.load_checkpoint_in_model(layers(), tmp_path, strict=True) == ([], [])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": {}}}', "\x00"])

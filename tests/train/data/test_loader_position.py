@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import prepare_data_loader, skip_first_batches
+from notebook_accel.train.data import DataLoaderShard, prepare_data_loader, skip_first_batches
 from notebook_accel.train.ranks.seeds import set_seed
 from tests.train.conftest import Ranks
 from tests.train.data.loaders import Stream, numbers, read
@@ -47,7 +48,7 @@ def run(plain: dict[str, Any], how: dict[str, Any], stop: tuple[int, int] | None
         torch.set_rng_state(random_state)
     for epoch in range(first, 3):
         source = data
-        if epoch == first and skipped and not data.is_stateful:
+        if epoch == first and skipped and not data.use_stateful_dataloader:
             source = skip_first_batches(data, skipped)
         for step, batch in enumerate(source, start=skipped if epoch == first else 0):
             found.append((epoch, step, batch.tolist(), torch.rand(()).item()))
@@ -228,8 +229,36 @@ def test_a_stateful_loader_of_the_users_own_stays_stateful() -> None:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     data = prepare_data_loader(StatefulDataLoader(torch.arange(8), batch_size=2))
-    assert data.is_stateful
+    assert data.use_stateful_dataloader
     next(iter(data))
     again = prepare_data_loader(StatefulDataLoader(torch.arange(8), batch_size=2))
     again.load_state_dict(data.state_dict())
     assert read(again) == [[2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital'")
+def test_a_stateful_loader_is_one_of_torchdatas() -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    data = prepare_data_loader(numbers(8), use_stateful_dataloader=True)
+    for each in (data, pickle.loads(pickle.dumps(data))):
+        assert isinstance(each, StatefulDataLoader)
+        assert isinstance(each, DataLoaderShard)
+        assert read(each) == read(prepare_data_loader(numbers(8)))
+    assert not isinstance(prepare_data_loader(numbers(8)), StatefulDataLoader)
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital'")
+def test_a_stateful_loader_takes_a_position_that_torchdata_saved() -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    plain = StatefulDataLoader(torch.arange(8), batch_size=2)
+    batches = iter(plain)
+    next(batches)
+    state = plain.state_dict()
+    data = prepare_data_loader(DataLoader(torch.arange(8), batch_size=2), use_stateful_dataloader=True)
+    data.load_state_dict(state)
+    assert read(data) == [[2, 3], [4, 5], [6, 7]]
+    assert read(data) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    with pytest.raises(ConfigurationError, match="use_stateful_dataloader=True"):
+        prepare_data_loader(numbers(8)).load_state_dict(state)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from accelerate.data_loader import BatchSamplerShard as AccelerateShard
 from accelerate.data_loader import IterableDatasetShard as AccelerateIterableShard
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
@@ -105,7 +105,6 @@ def test_a_shard_knows_how_much_of_its_last_round_is_not_repeated(
 
 @given(length=LENGTHS, size=SIZES, ranks=RANKS, split=st.booleans(), even=st.booleans(), drop_last=st.booleans())
 def test_a_shard_knows_its_length(length: int, size: int, ranks: int, split: bool, even: bool, drop_last: bool) -> None:
-    assume(even or not split)  # how a last batch is cut can't be told from the number of batches
     sampler = batches_of(length, size * ranks if split else size, drop_last=drop_last)
     for shard in shards(sampler, ranks, split_batches=split, even_batches=even):
         assert len(list(shard)) == len(shard)
@@ -163,7 +162,8 @@ def test_samplers_are_shared_as_by_accelerate(
     options = {"split_batches": split, "even_batches": even}
     ours, theirs = shards(sampler, ranks, **options), shards(sampler, ranks, AccelerateShard, **options)
     assert [list(shard) for shard in ours] == [list(shard) for shard in theirs]
-    assert [len(shard) for shard in ours] == [len(shard) for shard in theirs]
+    if even or not split:  # otherwise, Accelerate also counts a last batch of which a rank gets no part
+        assert [len(shard) for shard in ours] == [len(shard) for shard in theirs]
 
 
 @given(sizes=st.lists(st.integers(1, 5), max_size=12), ranks=RANKS)

@@ -23,6 +23,7 @@ PLACE = {
         ({"ACCELERATE_USE_CPU": "true", "ACCELERATE_DEBUG_MODE": "1"}, Environment(cpu=True, debug=True)),
         ({"ACCELERATE_USE_CPU": "0", "ACCELERATE_MIXED_PRECISION": ""}, Environment()),
         ({"ACCELERATE_MIXED_PRECISION": "bf16"}, Environment(mixed_precision="bf16")),
+        ({"ACCELERATE_MIXED_PRECISION": "BF16"}, Environment(mixed_precision="bf16")),
         ({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}, Environment(accumulation_steps=4)),
         ({"ACCELERATE_DYNAMO_BACKEND": "INDUCTOR"}, Environment(compile_backend="inductor")),
         ({"ACCELERATE_DYNAMO_BACKEND": "NO"}, Environment()),

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 from torch.distributed.fsdp import wrap
 
@@ -92,3 +93,16 @@ def test_ignored_modules_are_listed_or_match_a_pattern() -> None:
     assert ignored(net, r"blocks\.\d") == [*net.blocks]
     with pytest.raises(ConfigurationError, match=r"matches none of blocks, blocks.0, "):
         ignored(net, "blocks.")
+
+
+def test_what_is_sharded_together_has_one_type() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).to(torch.bfloat16), nn.LayerNorm(2))
+    with pytest.raises(
+        ConfigurationError,
+        match=r"in this Sequential together.*torch.float32 \(0.weight\) and torch.bfloat16 \(1.weight\)",
+    ):
+        wrapping.check_types([model], [])
+    wrapping.check_types([model[1], model], [])
+    wrapping.check_types([model], [model[1]])
+    model[1].requires_grad_(False)
+    wrapping.check_types([model], [])
