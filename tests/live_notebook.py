@@ -372,7 +372,8 @@ class Notebook:
 
     def processes(self) -> list[psutil.Process]:
         """All that comes from the kernel, whoever their parent has become; not the kernel itself."""
-        return [process for process in _marked(self.mark, self._limit) if process.pid != self.pid_or_none()]
+        found = [process for process in _marked(self.mark, self._limit) if process.pid != self.pid_or_none()]
+        return [process for process in found if not shared_server.is_base(process)]
 
     def pids(self) -> set[int]:
         return {process.pid for process in self.processes()}

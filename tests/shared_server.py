@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -9,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
 
 from notebook_accel.launch.engines import base_server
 
@@ -48,6 +52,18 @@ def end() -> None:
     if _folder.cache_info().currsize:
         _run(sys.executable, _STOP, {"TMPDIR": _folder()})
         shutil.rmtree(_folder(), ignore_errors=True)
+
+
+def is_base(process: psutil.Process) -> bool:
+    """Whether it is a base server, or one's other half: a kernel starts one if its variables differ, for later ones."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return _holds_lock(process.pid) or (os.getsid(process.pid) != process.pid and _holds_lock(process.ppid()))
+    return False
+
+
+def _holds_lock(pid: int) -> bool:
+    links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return any(link.endswith(".lock") and f"/notebook-accel-{os.geteuid()}/" in link for link in links)
 
 
 def _run(python: str, code: str, changes: Mapping[str, str]) -> None:
