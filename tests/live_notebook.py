@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 from jupyter_client.manager import KernelManager
 
+from notebook_accel.launch.engines import base_server
 from tests import shared_server
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -32,11 +33,13 @@ UNTRAINED = "from notebook_accel.launch.engines import preloader; preloader.TRAI
 each of them three seconds."""
 PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)
 """The interpreter that runs kernels: other environments have other versions of what makes a notebook."""
+OWN_SERVER = {base_server.VARIABLE: "0"}
+"""The environment of a kernel that shares no base server: it starts a fork server of its own."""
 MARK = "NOTEBOOK_UNDER_TEST"
 """A variable that a kernel and all that it starts carry, whoever their parent has become.
 
-A fork of the base server has taken on the kernel's environment, but the system shows that with which the base server was
-started. So each kernel also has a limit of its own, one that nothing needs (`RLIMIT_MSGQUEUE`), which forks take on, too.
+A fork of the base server has taken on the kernel's environment, but the system shows the one with which the base server
+was started. So each kernel also has a limit of its own: nothing needs it (`RLIMIT_MSGQUEUE`), and forks take it on.
 """
 
 
@@ -176,8 +179,9 @@ class Notebook:
 
         Args:
             cwd: Where the notebook lies; by default in an empty folder.
-            env: What differs from this process's environment; `None` removes a variable.
-            wrapper: A command that the kernel's own command follows.
+            env: What differs from this process's environment; `None` removes a variable. A kernel that differs shares
+                no base server.
+            wrapper: A command that the kernel's own command follows. Such a kernel shares none, either.
         """
         self.mark = uuid.uuid4().hex
         self._limit = 1 + secrets.randbelow(800_000)
