@@ -14,6 +14,7 @@ from notebook_accel.events import emit
 from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.show.console import Terminal
 from notebook_accel.launch.wire.mirrored import library_settings
+from tests import shared_server
 
 # Other work on the machine must not fail a test, and neither must a seed: run with `--hypothesis-profile=default` to
 # look further.
@@ -86,10 +87,14 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def servers_are_not_shared() -> Iterator[None]:
-    """No test is to use, or to leave behind, the base server of whoever runs it."""
+    """No test is to use, or to leave behind, the base server of whoever runs it.
+
+    Kernels and commands share one of the session's own (`tests/shared_server.py`).
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(base_server.VARIABLE, "0")
         yield
+    shared_server.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,8 @@ import itertools
 import os
 import queue
 import re
+import resource
+import secrets
 import shutil
 import sys
 import tempfile
@@ -21,6 +23,9 @@ from typing import Any
 import psutil
 from jupyter_client.manager import KernelManager
 
+from notebook_accel.launch.engines import base_server
+from tests import shared_server
+
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 CELL_TIMEOUT = 60.0
 UNTRAINED = "from notebook_accel.launch.engines import preloader; preloader.TRAINING = ()\n"
@@ -28,8 +33,14 @@ UNTRAINED = "from notebook_accel.launch.engines import preloader; preloader.TRAI
 each of them three seconds."""
 PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)
 """The interpreter that runs kernels: other environments have other versions of what makes a notebook."""
+OWN_SERVER = {base_server.VARIABLE: "0"}
+"""The environment of a kernel that shares no base server: it starts a fork server of its own."""
 MARK = "NOTEBOOK_UNDER_TEST"
-"""A variable that a kernel and all that comes from it carry, whoever their parent has become."""
+"""A variable that a kernel and all that it starts carry, whoever their parent has become.
+
+A fork of the base server has taken on the kernel's environment, but the system shows the one with which the base server
+was started. So each kernel also has a limit of its own: nothing needs it (`RLIMIT_MSGQUEUE`), and forks take it on.
+"""
 
 
 _LABEL = re.compile(r"\[([\d,-]+)\] (.*)")
@@ -168,20 +179,21 @@ class Notebook:
 
         Args:
             cwd: Where the notebook lies; by default in an empty folder.
-            env: What differs from this process's environment; `None` removes a variable.
-            wrapper: A command that the kernel's own command follows.
+            env: What differs from this process's environment; `None` removes a variable. A kernel that differs shares
+                no base server.
+            wrapper: A command that the kernel's own command follows. Such a kernel shares none, either.
         """
         self.mark = uuid.uuid4().hex
+        self._limit = 1 + secrets.randbelow(800_000)
         self._home = tempfile.mkdtemp(prefix="nb-")  # short, because the paths of Unix sockets are
-        self.temporary = os.path.join(self._home, "tmp")
-        """Where this kernel, and all that comes from it, writes temporary files."""
         folder = os.path.join(self._home, "notebook")
-        for path in (self.temporary, folder):
-            os.mkdir(path)
+        os.mkdir(folder)
         self.state = os.path.join(self._home, "state")
         """Where its jobs are recorded."""
-        own = {MARK: self.mark, "TMPDIR": self.temporary, "NOTEBOOK_ACCEL_STATE": self.state}
-        changes = {**own, **(env or {})}
+        server: Mapping[str, str] = {"TMPDIR": self._home} if wrapper or env else shared_server.environment(PYTHON)
+        self.temporary = server["TMPDIR"]
+        """Where this kernel, and all that comes from it, writes temporary files."""
+        changes = {MARK: self.mark, **server, "NOTEBOOK_ACCEL_STATE": self.state, **(env or {})}
         self._options: dict[str, Any] = {
             "cwd": str(cwd or folder),
             "env": {name: value for name, value in {**os.environ, **changes}.items() if value is not None},
@@ -198,11 +210,17 @@ class Notebook:
         self.manager.kernel_spec.argv = [*wrapper, PYTHON, *self.manager.kernel_spec.argv[1:]]
         self.manager.start_kernel(**self._options)
         try:
+            self._mark()
             self._connect()
         except BaseException:
             self.close()
             self.clean()
             raise
+
+    def _mark(self) -> None:
+        """Has it, and all that comes from it, carry the mark of its limit."""
+        hard = resource.prlimit(self.pid, resource.RLIMIT_MSGQUEUE)[1]
+        resource.prlimit(self.pid, resource.RLIMIT_MSGQUEUE, (self._limit, hard))
 
     def _connect(self) -> None:
         self.client = self.manager.client()
@@ -330,6 +348,7 @@ class Notebook:
         self.client.stop_channels()
         self._cells.clear()
         self.manager.restart_kernel(now=False, **self._options)
+        self._mark()
         self._connect()
 
     def shut_down(self) -> None:
@@ -357,7 +376,8 @@ class Notebook:
 
     def processes(self) -> list[psutil.Process]:
         """All that comes from the kernel, whoever their parent has become; not the kernel itself."""
-        return [process for process in _marked(self.mark) if process.pid != self.pid_or_none()]
+        found = [process for process in _marked(self.mark, self._limit) if process.pid != self.pid_or_none()]
+        return [process for process in found if not shared_server.is_base(process)]
 
     def pids(self) -> set[int]:
         return {process.pid for process in self.processes()}
@@ -391,13 +411,14 @@ def wait_until(
         pause = min(2 * pause, 0.08)  # some conditions read all of /proc
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _marked(mark: str, limit: int) -> list[psutil.Process]:
     """The processes that carry it. Tests ask a hundred times a second, which would cost psutil a third of a core."""
     found = []
     entry = f"{MARK}={mark}\0".encode()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(psutil.Error, OSError):
-            if entry in Path("/proc", name, "environ").read_bytes():
+            environ = Path("/proc", name, "environ").read_bytes()
+            if entry in environ or (environ and resource.prlimit(int(name), resource.RLIMIT_MSGQUEUE)[0] == limit):
                 found.append(psutil.Process(int(name)))
     return found
 

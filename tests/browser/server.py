@@ -20,6 +20,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.records import Record
+from tests import shared_server
 from tests.browser import kernels
 from tests.free_ports import free_port
 from tests.live_notebook import wait_until
@@ -86,11 +87,14 @@ class Server:
             f"--ServerApp.root_dir={self.root}",
             *options,
         ]
+        shared: Mapping[str, str] = {}
         if self.front_end != "server":
             command.append("--expose-app-in-browser")  # so that a test can ask it to run a cell
+            shared = shared_server.environment()
         environment = {
             **os.environ,
             **{variable: str(self._home / name) for variable, name in _FOLDERS.items()},
+            **shared,
             "JUPYTER_TOKEN": self.token,
             "JUPYTER_PREFER_ENV_PATH": "1",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

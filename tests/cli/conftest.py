@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel.launch import engines
+from tests import shared_server
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,6 +14,15 @@ def engines_end_with_the_session() -> Iterator[None]:
     yield
     for engine in engines.running.values():
         engine.close()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def launches_share_a_base_server() -> Iterator[None]:
+    """As those of a user do."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in shared_server.environment().items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import GONE_WITHIN, STOPPED_WITHIN, nothing_is_left
-from tests.live_notebook import UNTRAINED, Notebook, lines_by_rank, wait_until
+from tests.live_notebook import OWN_SERVER, UNTRAINED, Notebook, lines_by_rank, wait_until
 
 pytestmark = pytest.mark.early
 
@@ -259,7 +259,7 @@ def test_the_sigint_handler_of_the_notebook_is_the_same_after_a_launch(notebook:
 def test_an_interrupt_while_the_server_starts(open_notebook: Callable[..., Notebook], tmp_path: Path):
     """The server is held where it is, however late the interrupt comes on a busy machine."""
     go = tmp_path / "go"
-    notebook = open_notebook()
+    notebook = open_notebook(env=OWN_SERVER)
     before = files(notebook)
     cell = notebook.begin(f"""
     {UNTRAINED}
@@ -318,7 +318,7 @@ def work():
 
 
 def test_no_rank_outlives_a_kernel_that_is_restarted_or_shut_down(open_notebook: Callable[..., Notebook]):
-    """Two kernels, one after the other, each with a server that imports torch."""
+    """Two kernels, one after the other."""
     notebook = open_notebook()
     before = files(notebook)
     for end_it in (notebook.restart, notebook.shut_down):

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import GONE_WITHIN, nothing_is_left, wait_for_preloading
-from tests.live_notebook import UNTRAINED, Cell, Notebook, wait_until
+from tests.live_notebook import OWN_SERVER, UNTRAINED, Cell, Notebook, wait_until
 
 pytestmark = pytest.mark.early
 
@@ -251,7 +251,7 @@ def test_a_launch_works_from_a_folder_that_is_gone(notebook: Notebook):
 
 def test_a_notebook_without_torch_can_launch_and_stays_without(open_notebook: Callable[..., Notebook]):
     """A kernel of its own, whose server is still importing torch at the first launch."""
-    notebook = open_notebook()
+    notebook = open_notebook(env=OWN_SERVER)
     notebook.check(f"""
     {UNTRAINED}
     import sys

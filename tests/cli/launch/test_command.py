@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from notebook_accel.launch.driver.attach import jobs
+from notebook_accel.launch.engines import base_server
 from tests.launch.own_processes import wait_until
 from tests.live_notebook import without_gloo
 
@@ -256,7 +257,8 @@ def waiting(tmp_path: Path, door: Sequence[str] = (), before: str = "") -> Itera
     tell = "print(f'{os.getpid()}\\n', end='', flush=True)"
     script.write_text(f"{before}\nimport os, threading\n{tell}\nthreading.Event().wait()")
     command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", *door, str(script)]
-    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    # Its folder is to be empty at the end, and a base server's stays.
+    environ = {**os.environ, "TMPDIR": str(tmp_path), base_server.VARIABLE: "0"}
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     others: list[psutil.Process] = []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,8 @@ def tell(folder: Path, *options: str, **environ: str) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         timeout=110,
+        # Under `nohup`, a job's ranks ignore it, and those of torch's launcher do not.
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return [json.loads((folder / "said" / rank).read_text()) for rank in "01"]
