@@ -23,8 +23,14 @@ _LABELS = {
     RESUME: ("Resume", "Continue the training"),
     CHECKPOINT: ("Save checkpoint", "Save a checkpoint after one of the next steps"),
     END_AFTER_EPOCH: ("End after epoch", "End the training after the current epoch"),
-    FLAMEGRAPH: ("Flame graph", f"Show in the Profile tab which lines take the time, from samples of the next {_SECONDS} s"),
-    PROFILE: ("Profile", f"Show in the Profile tab what the next {_STEPS} steps spend their time on, with torch's profiler"),
+    FLAMEGRAPH: (
+        "Flame graph",
+        f"Show in the Profile tab which lines take the time, from samples of the next {_SECONDS} s",
+    ),
+    PROFILE: (
+        "Profile",
+        f"Show in the Profile tab what the next {_STEPS} steps spend their time on, with torch's profiler",
+    ),
 }
 _BUSY = {
     PAUSE: "Pausing after this step…",
