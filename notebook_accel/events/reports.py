@@ -96,13 +96,10 @@ class Reports(Event):
         """
         self._columns()
 
-    @property
-    def last_at(self) -> float:
-        """When the last report was made, in seconds since the epoch. There must be one."""
-        return float(self._column(2)[-1]) - self.clock_ahead
+    def series(self, name: str) -> tuple[array[int], array[float], array[float]]:
+        """The steps, the times, and the values of one metric, in order; a report without a step has `NO_STEP`.
 
-    def series(self, name: str) -> tuple[array[int], array[float]]:
-        """The steps and the values of one metric, in order; a report without a step has `NO_STEP`.
+        The times are those of the rank's node: see `clock_ahead`.
 
         Raises:
             StreamError: The columns don't fit together.
@@ -110,19 +107,20 @@ class Reports(Event):
         if len(self.names) == 1:  # the usual case, without a look at each report
             (names,) = self.names
             if name not in names:
-                return array("q"), array("d")
-            steps, values = self._column(1), self._column(3)
-            if len(steps) * len(names) != len(values):
+                return array("q"), array("d"), array("d")
+            steps, times, values = (self._column(number) for number in (1, 2, 3))
+            if len(steps) * len(names) != len(values) or len(steps) != len(times):
                 raise StreamError("damaged reports: their columns have different lengths")
-            return steps, values[list(names).index(name) :: len(names)]
-        kinds, steps, _, values = self._columns()
+            return steps, times, values[list(names).index(name) :: len(names)]
+        kinds, steps, times, values = self._columns()
         places = [list(names).index(name) if name in names else -1 for names in self.names]
-        found: tuple[array[int], array[float]] = array("q"), array("d")
+        found: tuple[array[int], array[float], array[float]] = array("q"), array("d"), array("d")
         begin = 0
-        for kind, step in zip(kinds, steps, strict=True):
+        for kind, step, at in zip(kinds, steps, times, strict=True):
             if places[kind] >= 0:
                 found[0].append(step)
-                found[1].append(values[begin + places[kind]])
+                found[1].append(at)
+                found[2].append(values[begin + places[kind]])
             begin += len(self.names[kind])
         return found
 

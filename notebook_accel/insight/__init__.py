@@ -11,6 +11,7 @@ flamegraph.py      ─ where the ranks' Python code spends its time
 profiles.py        ─ training steps as torch's profiler sees them, of profile_traces.py and profile_summary.py
 collectives.py     ─ the last collectives of each rank
 comparison.py      ─ two jobs side by side
+metric_steps.py    ─ a metric step by step, as its chart draws it
 metric_series.py   ─ every value of a metric, for an enlarged chart
 frames.py          ─ rows as a DataFrame, where pandas is installed
 pictures.py        ─ the HTML that these and the views of a job are drawn with

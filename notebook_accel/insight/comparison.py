@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import html
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import fmean
+from itertools import accumulate
 from typing import NamedTuple
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.insight import pictures, step_times
-from notebook_accel.launch.job import text
+from notebook_accel.insight.metric_steps import MetricSteps
+from notebook_accel.launch.job import progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.rank_spans import counted
@@ -131,9 +131,9 @@ def _curve_lines(first: dict[str, Curve], second: dict[str, Curve]) -> Iterator[
     """What both have reported, at the last step that both have, and at the last time that both have."""
     for name in [name for name in first if name in second][:_MOST_NAMES]:
         one, other = first[name], second[name]
-        step = max(one.by_step.keys() & other.by_step.keys(), default=None)
+        step = max(one.means.keys() & other.means.keys(), default=None) if one.by_step and other.by_step else None
         if step is not None:
-            yield Line(f"{name} at step {step}", _value(one.at_step(step)), _value(other.at_step(step)), "")
+            yield Line(f"{name} at step {step}", text.value(one.means[step]), text.value(other.means[step]), "")
         until = min(one.seconds[-1], other.seconds[-1])
         yield Line(f"{name} after {text.duration(until)}", _value(one.after(until)), _value(other.after(until)), "")
 
@@ -198,23 +198,19 @@ def _mean(values: list[float | int | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """The values of one name."""
+    """The values of one name, as its chart shows them."""
 
-    by_step: Mapping[int, float]
-    """The mean of the ranks that reported it at the step."""
+    by_step: bool
+    """Whether its reports have steps; otherwise they are counted."""
+    means: Mapping[int, float]
+    """The mean of the ranks at each step."""
     seconds: list[float]
-    """When each value came, since the job began, in order."""
-    values: list[float]
-    """The values of all ranks, in the same order."""
-
-    def at_step(self, step: int) -> float | None:
-        """The value at a step."""
-        return self.by_step.get(step)
+    """When each of them was complete, since the job began, in order."""
 
     def after(self, seconds: float) -> float | None:
-        """The last value that came until then."""
+        """The last value that was complete by then."""
         position = bisect_right(self.seconds, seconds)
-        return self.values[position - 1] if position else None
+        return list(self.means.values())[position - 1] if position else None
 
 
 def curves(job: JobState) -> dict[str, Curve]:
@@ -223,17 +219,11 @@ def curves(job: JobState) -> dict[str, Curve]:
     Raises:
         JobLostError: The reports were in a file that is gone.
     """
-    steps: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    times: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for _, reports in job.report_log.read():
-        for values, step, at in reports.rows():
-            for name, value in values.items():
-                times[name].append((at - job.started, value))
-                if step is not None:
-                    steps[name][step].append(value)
     found = {}
-    for name, points in times.items():
-        points.sort()
-        by_step = {step: fmean(values) for step, values in steps[name].items()}
-        found[name] = Curve(by_step, [at for at, _ in points], [value for _, value in points])
+    for name in progress.metric_names(job):
+        steps = MetricSteps(job, name).new()
+        if steps:
+            means = {step.key[1]: step.values.mean for step in steps}
+            seconds = accumulate((step.at - job.started for step in steps), max)
+            found[name] = Curve(steps[0].by_step, means, list(seconds))
     return found

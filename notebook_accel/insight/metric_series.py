@@ -113,7 +113,7 @@ class MetricSeries:
         attempt = reports.attempt or 0
         if attempt > self._attempt:
             self.ranks, self._attempt = {}, attempt
-        steps, values = reports.series(self._name)
+        steps, _, values = reports.series(self._name)
         if attempt < self._attempt or not values:
             return
         if not self.ranks:

@@ -71,6 +71,15 @@ class JobListing(TypedDict):
     """Why the jobs cannot be listed; empty if they can."""
 
 
+class RunFact(TypedDict):
+    """What is known of a run: a cell of a table."""
+
+    name: str
+    text: str
+    order: float | None
+    """By which rows are sorted; `None` if that is the text."""
+
+
 class Run(TypedDict):
     """A metric of one job, over the run."""
 
@@ -83,6 +92,8 @@ class Run(TypedDict):
     """The steps, thinned; the middle one of those that share a point."""
     mean: list[float | None]
     """The mean of the ranks at each step; `None` if no value is finite."""
+    facts: list[RunFact]
+    """Its state, its values, and what it was launched with, in the order of the columns."""
     problem: str
     """Why the values are missing; empty if they aren't."""
 

@@ -24,8 +24,14 @@ _LABELS = {
     RESUME: ("Resume", "Continue the training"),
     CHECKPOINT: ("Save checkpoint", "Save a checkpoint after one of the next steps"),
     END_AFTER_EPOCH: ("End after epoch", "End the training after the current epoch"),
-    FLAMEGRAPH: ("Flame graph", f"Show in the Profile tab which lines take the time, from samples of the next {_SECONDS} s"),
-    PROFILE: ("Profile", f"Show in the Profile tab what the next {_STEPS} steps spend their time on, with torch's profiler"),
+    FLAMEGRAPH: (
+        "Flame graph",
+        f"Show in the Profile tab which lines take the time, from samples of the next {_SECONDS} s",
+    ),
+    PROFILE: (
+        "Profile",
+        f"Show in the Profile tab what the next {_STEPS} steps spend their time on, with torch's profiler",
+    ),
 }
 _BUSY = {
     PAUSE: "Pausing after this step…",
@@ -49,14 +55,14 @@ class PanelControls:
         """The flame graph or profile that is being made."""
         self._pending: set[str] = set()
         """What was requested and is not done yet: a second click requests nothing more."""
-        self._results: deque[object] = deque()
+        self._results: deque[Any] = deque()
 
     @property
     def is_inspecting(self) -> bool:
         """Whether a flame graph or a profile is being made, or hasn't been taken yet."""
         return bool(self._inspecting or self._results)
 
-    def take_results(self) -> Iterator[object]:
+    def take_results(self) -> Iterator[Any]:
         """Yields the flame graphs and profiles that are ready, for the view to show."""
         while self._results:
             yield self._results.popleft()

@@ -112,7 +112,7 @@ class StateMaker:
         """Whether something is being made that `take_results` will yield."""
         return self._controls.is_inspecting
 
-    def take_results(self) -> Iterator[object]:
+    def take_results(self) -> Iterator[Any]:
         """Yields what the panel has requested to be shown below it, as soon as it is ready."""
         return self._controls.take_results()
 

@@ -17,6 +17,7 @@ from typing import Any
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event, JobEnded
+from notebook_accel.insight.metric_steps import MetricSteps
 from notebook_accel.launch.driver import attach, launcher
 from notebook_accel.launch.driver.launcher import Call
 from notebook_accel.launch.driver.notifications import ENDED, FAILED, Notification, Sender, in_words
@@ -30,7 +31,7 @@ from notebook_accel.launch.show.console import Unseen
 from notebook_accel.runs.board import Board
 from notebook_accel.runs.record import Past, Record
 from notebook_accel.runs.search import Halving, Search
-from notebook_accel.runs.trial import State, Steps, Trial
+from notebook_accel.runs.trial import State, Trial
 
 _INTERVAL = 0.25
 """Seconds between two looks at the trials that run, and the shortest time between two drawings of the board."""
@@ -94,7 +95,7 @@ class Schedule:
         self._free = list(range(len(order.places)))[::-1]
         self._places: dict[int, int] = {}
         """By trial that runs: its place."""
-        self._steps: dict[int, Steps] = {}
+        self._steps: dict[int, MetricSteps] = {}
         self._stops: set[int] = set()
         """Trials that the user wants to stop."""
         self._interrupts = StopRequests()
@@ -196,7 +197,7 @@ class Schedule:
         trial.running_job, trial.job_id, trial.state = job, job.id, State.RUNNING
         self._places[trial.number] = self._free.pop()
         if self._metric is not None:
-            self._steps[trial.number] = Steps(job, self._metric)
+            self._steps[trial.number] = MetricSteps(job, self._metric)
         job.listen(self._on_event)
         if job.status.ended:
             self._changed.set()
@@ -233,7 +234,8 @@ class Schedule:
         except JobLostError:
             return ""
         found = ""
-        for step, value in values:  # all of them, since other trials are compared with them
+        for drawn in values:  # all of them, since other trials are compared with them
+            step, value = drawn.key[1], drawn.values.mean
             why = self._search.report(number, step, value)
             if self._halving is not None:
                 why = self._halving.report(number, step, value) or why

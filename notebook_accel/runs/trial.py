@@ -14,7 +14,6 @@ from notebook_accel.launch.driver import attach
 from notebook_accel.launch.job import progress, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.metric_charts import DrawnSteps, LastAttempt
 from notebook_accel.launch.plan import run_facts
 
 _MOST_CHARACTERS = 30
@@ -177,44 +176,8 @@ def measure(job: Job) -> dict[str, Measured]:
     """
     found = {}
     for name, curve in comparison.curves(job).items():
-        by_step = curve.by_step
-        step = max(by_step, default=None)
-        values = list(by_step.values()) if by_step else curve.values
-        finite = [value for value in values if math.isfinite(value)]
-        last = curve.values[-1] if step is None else by_step[step]
-        found[name] = Measured(last, step, min(finite, default=math.nan), max(finite, default=math.nan))
+        step, last = max(curve.means.items())
+        finite = [value for value in curve.means.values() if math.isfinite(value)]
+        best = min(finite, default=math.nan), max(finite, default=math.nan)
+        found[name] = Measured(last, step if curve.by_step else None, *best)
     return found
-
-
-class Steps:
-    """The values of a metric of a job from its beginning, as its chart shows them, step by step."""
-
-    def __init__(self, job: Job, metric: str) -> None:
-        self._job = job
-        self._read = 0
-        """How many entries of the job's reports have been read."""
-        self._drawn = DrawnSteps()
-        self._metric = LastAttempt(metric, [self._drawn])
-        self._given = -1
-
-    def new(self) -> list[tuple[int, float]]:
-        """The steps that have been drawn since the last time, each with the mean of the ranks.
-
-        Where reports have no steps, they are counted. A step that is reported again, as after a restart, is left out.
-
-        Raises:
-            JobLostError: The reports were in a file that is gone.
-        """
-        running = progress.running(self._job)  # first: what ranks that have ended reported is there
-        for rank, reports in self._job.report_log.since(self._read):
-            self._read += 1
-            self._metric.add(rank, reports)
-        if self._metric.chart is not None:
-            self._metric.chart.settle(running)
-        found = []
-        for step in self._drawn.take():
-            at = step.key[1]
-            if at > self._given:
-                self._given = at
-                found.append((at, step.values.mean))
-        return found

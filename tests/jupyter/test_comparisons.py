@@ -28,6 +28,10 @@ def test_runs_that_go_on_and_runs_that_are_over_are_compared(comparisons: Compar
     assert (first["names"], first["complete"]) == (["loss", "accuracy"], True)
     assert [(run["x"], run["mean"]) for run in first["runs"]] == [([1], [4.0]), ([1, 2], [1.0, 0.5])]
     assert first["runs"][0]["label"].startswith("<b>wide</b>(), ")
+    facts = [{fact["name"]: fact["text"] for fact in run["facts"]} for run in first["runs"]]
+    assert [each["State"] for each in facts] == ["running", "done"]
+    assert [each["Last"] for each in facts] == ["4", "0.5"]
+    assert facts[1]["Best"] == "0.5 at step 2"
     running.reach(2, math.nan)
     second = comparisons.compare(jobs, "loss")
     assert [(run["x"], run["mean"]) for run in second["runs"]] == [([1, 2], [4.0, None]), ([1, 2], [1.0, 0.5])]

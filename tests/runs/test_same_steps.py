@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from notebook_accel.events import AttemptStarted, Hello, Report, Reports, Returned
+from notebook_accel.insight.metric_steps import MetricSteps
 from notebook_accel.launch.driver.rule_watch import RuleWatch
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.job.metric_charts import DrawnSteps
+from notebook_accel.launch.job.metric_charts import DrawnStep
 from notebook_accel.launch.job.rules import when
 from notebook_accel.launch.job.text import value
 from notebook_accel.launch.job.waiting import Condition, Wait
 from notebook_accel.launch.show import console
-from notebook_accel.runs.trial import Steps
 from tests.launch.journal.cases import Notices
 
 RANKS, STEPS = 3, 60
@@ -60,8 +60,8 @@ class Training:
         return [(step, sum(by_rank) / RANKS) for step, by_rank in enumerate(zip(*self.values, strict=True))]
 
 
-def drawn(steps: DrawnSteps) -> Seen:
-    return [(step.key[1], step.values.mean) for step in steps.take()]
+def drawn(steps: Iterable[DrawnStep]) -> Seen:
+    return [(step.key[1], step.values.mean) for step in steps]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,7 +73,7 @@ def test_all_see_each_step_once_with_the_mean_that_the_chart_shows(seed: int, mo
     job.begin_with(rules)
     training.begin()
     watch = RuleWatch(job, lambda: None, lambda request, then: then({}))
-    sweep, chart = Steps(job, "loss"), job.charts.follow("loss")
+    sweep, chart = MetricSteps(job, "loss"), job.charts.follow("loss")
     seen: dict[str, Seen] = {"sweep": [], "chart": []}
     limit = Condition.parse("loss > 4.5")
     wait, waited = Wait(job, limit), list[str]()
@@ -81,8 +81,8 @@ def test_all_see_each_step_once_with_the_mean_that_the_chart_shows(seed: int, mo
 
     def look() -> None:
         watch.poll(float(next(now)))
-        seen["sweep"] += sweep.new()
-        seen["chart"] += drawn(chart)
+        seen["sweep"] += drawn(sweep.new())
+        seen["chart"] += drawn(chart.take())
         if not waited and (found := wait.look()) is not None:
             waited.append(found.text)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from notebook_accel.events import Report, Reports
+from notebook_accel.insight.metric_steps import MetricSteps
 from notebook_accel.launch.job.job import Job
 from notebook_accel.runs import trial
-from notebook_accel.runs.trial import Steps
 
 
 def report(job: Job, rank: int, value: float, step: int | None = None, name: str = "loss") -> None:
@@ -17,29 +17,33 @@ def report(job: Job, rank: int, value: float, step: int | None = None, name: str
         job.apply(rank, event)
 
 
+def new(steps: MetricSteps) -> list[tuple[int, float]]:
+    return [(step.key[1], step.values.mean) for step in steps.new()]
+
+
 def test_a_step_counts_once_all_ranks_that_report_have_got_there() -> None:
     job = Job("train", 0, 2)
-    steps = Steps(job, "loss")
-    assert steps.new() == []
+    steps = MetricSteps(job, "loss")
+    assert new(steps) == []
     report(job, 0, 1.0, 0)
     report(job, 1, 3.0, 0)
     report(job, 0, 5.0, 1)
-    assert steps.new() == [(0, 2.0)]
+    assert new(steps) == [(0, 2.0)]
     report(job, 0, 6.0, 2)
-    assert steps.new() == []
+    assert new(steps) == []
     report(job, 1, 7.0, 1)
     report(job, 1, 8.0, 2)
-    assert steps.new() == [(1, 6.0), (2, 7.0)]
-    assert steps.new() == []
+    assert new(steps) == [(1, 6.0), (2, 7.0)]
+    assert new(steps) == []
 
 
 def test_reports_without_steps_are_counted() -> None:
     job = Job("train", 0, 1)
-    steps = Steps(job, "loss")
+    steps = MetricSteps(job, "loss")
     report(job, 0, 4.0)
     report(job, 0, 9.0, name="other")
     report(job, 0, 3.0)
-    assert steps.new() == [(1, 4.0), (2, 3.0)]
+    assert new(steps) == [(1, 4.0), (2, 3.0)]
 
 
 def test_the_last_value_is_the_mean_of_the_ranks_at_the_last_step() -> None:

@@ -2,6 +2,8 @@
 import { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
 import { render } from "lit-html";
+import type { Scale } from "../../src/charts/lines";
+import { logButton, smoothingSlider } from "../../src/charts/tools";
 import { options } from "../../src/elements";
 import { html } from "../../src/template";
 import { ComparisonChart } from "./comparisonChart";
@@ -21,6 +23,8 @@ export class ComparisonTab extends Widget {
   private metric: string;
   private selected = "";
   private names: string[] = [];
+  private scale: Scale = { log: false, smoothing: 0 };
+  private message = "";
 
   constructor(private readonly jobs: JobRow[]) {
     super();
@@ -72,6 +76,12 @@ export class ComparisonTab extends Widget {
   }
 
   private draw(message: string): void {
+    this.message = message;
+    const scale = (change: Partial<Scale>) => {
+      this.scale = { ...this.scale, ...change };
+      this.chart.set(this.scale);
+      this.draw(this.message);
+    };
     const onChange = (event: Event) => {
       this.metric = this.selected = (event.target as HTMLSelectElement).value;
       void this.poll.refresh();
@@ -85,6 +95,7 @@ export class ComparisonTab extends Widget {
             names,
             this.selected,
           )}</select></label>
+          ${logButton(this.scale.log, scale)}${smoothingSlider(this.scale.smoothing, scale)}
         </div>
         <p class="na-lab-message" role="status">${message}</p>
         ${this.chart.element}

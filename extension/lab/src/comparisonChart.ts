@@ -1,18 +1,21 @@
 /** The chart of a comparison: a line for each job, drawn with the panel's code for charts. */
-import { render } from "lit-html";
-import type { Line } from "../../src/charts/lines";
+import { type Line, type Scale, smoothedLine } from "../../src/charts/lines";
 import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts/palette";
 import { Plot } from "../../src/charts/plot";
 import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
 import { make, setAttribute } from "../../src/dom";
-import { html } from "../../src/template";
-import type { Comparison } from "./model";
+import type { Comparison, Run } from "./model";
+import { RunTable } from "./runTable";
 
 const HEIGHT = 420;
 
 export class ComparisonChart {
   readonly element: HTMLElement;
-  private readonly legend = make("ul", "na-lab-legend", { "aria-label": "Jobs" });
+  private readonly runs = new RunTable(
+    (index) => colorOf(index, this.colors()),
+    () => this.redraw(),
+  );
+  private look: Scale = { log: false, smoothing: 0 };
   private readonly tooltip = new Tooltip();
   private readonly frame = make("div", "na-plot", { role: "img" }, this.tooltip.element);
   private readonly plot: Plot;
@@ -23,7 +26,7 @@ export class ComparisonChart {
   private lines: Line[] = [];
 
   constructor() {
-    this.element = make("div", "na-lab-chart", {}, this.legend, this.frame);
+    this.element = make("div", "na-lab-chart", {}, this.frame, this.runs.element);
     const space = { x: 70, y: 36 };
     const onHover = (index: number | null) => this.hover(index);
     this.plot = new Plot(this.frame, { height: HEIGHT, space, palette: () => this.colors(), onHover });
@@ -37,8 +40,19 @@ export class ComparisonChart {
 
   update(comparison: Comparison): void {
     this.shown = comparison;
-    this.lines = linesOf(comparison);
-    this.drawLegend(comparison);
+    this.runs.update(comparison.runs);
+    this.redraw();
+  }
+
+  /** Changes how the lines are drawn. */
+  set(look: Scale): void {
+    this.look = look;
+    this.redraw();
+  }
+
+  private redraw(): void {
+    if (!this.shown) return;
+    this.lines = linesOf(this.shown, this.look, (run) => this.runs.shows(run));
     this.draw();
   }
 
@@ -52,26 +66,16 @@ export class ComparisonChart {
     if (!this.shown || this.frame.clientWidth === 0) return;
     const steps = this.lines.flatMap(({ x }) => x);
     const range: [number, number] = steps.length ? [minimum(steps), maximum(steps)] : [0, 1];
-    this.plot.draw({ lines: this.lines, marks: [], range, log: false });
+    this.plot.draw({ lines: this.lines, marks: [], range, log: this.look.log });
     this.plot.fit();
-    const last = this.lines.map(
-      ({ label, x, y }) => `${label}: ${x.length ? `${y.at(-1) ?? "not finite"}` : "nothing"}`,
-    );
+    const last = this.lines
+      .filter(({ label }) => label)
+      .map(({ label, x, y }) => `${label}: ${x.length ? `${y.at(-1) ?? "not finite"}` : "nothing"}`);
     setAttribute(
       this.frame,
       "aria-label",
       `${this.shown.metric} of ${last.length} jobs. Last values: ${last.join(", ")}`,
     );
-  }
-
-  private drawLegend({ runs }: Comparison): void {
-    const items = runs.map(
-      (run, index) => html`<li class="na-key-item" title="Job ${run.id}" data-job=${run.id}>
-        <span class="na-swatch" .style=${`background: ${colorOf(index, this.colors())}`}></span>
-        <span>${run.problem ? `${run.label}: ${run.problem}` : run.label}</span>
-      </li>`,
-    );
-    render(items, this.legend);
   }
 
   private hover(index: number | null): void {
@@ -92,11 +96,12 @@ export class ComparisonChart {
 }
 
 /** The lines, each in the color of its place in the comparison; the IDs tell jobs of one name and one minute apart. */
-export function linesOf({ runs }: Comparison): Line[] {
-  return runs.map((run, index) => {
+export function linesOf({ runs }: Comparison, look: Scale, shows: (run: Run) => boolean): Line[] {
+  return runs.flatMap((run, color) => {
+    if (!shows(run)) return [];
     const isShared = runs.some((other) => other !== run && other.label === run.label);
     const label = isShared ? `${run.label} (${run.id})` : run.label;
-    return { label, color: index, x: run.x, y: run.mean, band: undefined, style: "normal" };
+    return smoothedLine({ label, color, x: run.x, y: run.mean, band: undefined, style: "normal" }, look);
   });
 }
 

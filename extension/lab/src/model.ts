@@ -76,6 +76,14 @@ export interface JobListing {
   problem: string;
 }
 
+/** What is known of a run: a cell of a table. */
+export interface RunFact {
+  name: string;
+  text: string;
+  /** By which rows are sorted; `None` if that is the text. */
+  order: number | null;
+}
+
 /** A metric of one job, over the run. */
 export interface Run {
   id: string;
@@ -87,6 +95,8 @@ export interface Run {
   x: number[];
   /** The mean of the ranks at each step; `None` if no value is finite. */
   mean: (number | null)[];
+  /** Its state, its values, and what it was launched with, in the order of the columns. */
+  facts: RunFact[];
   /** Why the values are missing; empty if they aren't. */
   problem: string;
 }

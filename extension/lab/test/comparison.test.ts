@@ -2,18 +2,53 @@
 import { expect, test } from "vitest";
 import { linesOf } from "../src/comparisonChart";
 import type { Run } from "../src/model";
+import { RunTable } from "../src/runTable";
 
-function run(id: string, label: string): Run {
-  return { id, label, by_step: true, x: [1, 2], mean: [1, null], problem: "" };
+const SCALE = { log: false, smoothing: 0 };
+
+function run(id: string, label: string, ...facts: Run["facts"]): Run {
+  return { id, label, by_step: true, x: [1, 2], mean: [1, null], facts, problem: "" };
 }
 
 test("each job has a line in the color of its place, and jobs of one label are told apart", () => {
   const runs = [run("a", "train()"), run("b", "other()"), run("c", "train()")];
-  const lines = linesOf({ metric: "loss", names: ["loss"], runs, complete: true });
+  const lines = linesOf({ metric: "loss", names: ["loss"], runs, complete: true }, SCALE, () => true);
   expect(lines.map(({ label, color }) => [label, color])).toEqual([
     ["train() (a)", 0],
     ["other()", 1],
     ["train() (c)", 2],
   ]);
   expect(lines[0]?.y).toEqual([1, null]);
+});
+
+test("runs are sorted by a column, as numbers where they are numbers, and filtered by words", () => {
+  const best = (order: number) => ({ name: "Best", text: `${order} at step 1`, order });
+  const runs = [run("a", "wide()", best(10)), run("b", "deep()", best(9)), run("c", "deep wide()", best(0.5))];
+  let changes = 0;
+  const table = new RunTable(String, () => changes++);
+  table.update(runs);
+  const shown = () => [...table.element.querySelectorAll<HTMLElement>("[data-job]")].map((each) => each.dataset.job);
+  const heading = (title: string) => table.element.querySelector<HTMLElement>(`[title="Sort by ${title}"]`);
+  expect(shown()).toEqual(["a", "b", "c"]);
+  heading("Best")?.click();
+  expect(shown()).toEqual(["c", "b", "a"]);
+  heading("Best")?.click();
+  expect([shown(), heading("Best")?.parentElement?.getAttribute("aria-sort")]).toEqual([["a", "b", "c"], "descending"]);
+  heading("Job")?.click();
+  expect(shown()).toEqual(["c", "b", "a"]);
+  const search = table.element.querySelector("input") as HTMLInputElement;
+  search.value = "Wide deep";
+  search.dispatchEvent(new Event("input"));
+  expect([shown(), runs.map((each) => table.shows(each)), changes]).toEqual([["c"], [false, false, true], 1]);
+});
+
+test("a line that is smoothed has its values behind it, and a logarithmic axis leaves out the others", () => {
+  const each = { ...run("a", "train()"), x: [1, 2, 3], mean: [4, 0, 1] };
+  const comparison = { metric: "loss", names: ["loss"], runs: [each], complete: true };
+  expect(linesOf(comparison, { log: true, smoothing: 0 }, () => true)[0]?.y).toEqual([4, null, 1]);
+  const lines = linesOf(comparison, { log: false, smoothing: 0.9 }, () => true);
+  expect(lines.map(({ style, label }) => [style, label])).toEqual([
+    ["faint", ""],
+    ["normal", "train()"],
+  ]);
 });

@@ -14,12 +14,17 @@ export interface Line {
   style: "normal" | "faint" | "earlier";
 }
 
-/** How the lines of a chart are drawn. */
-export interface LineOptions {
-  byRank: boolean;
+/** How values are drawn. */
+export interface Scale {
+  /** From 0 to 0.99. */
   smoothing: number;
-  /** Whether values that are not positive are left out. */
+  /** Whether the axis is logarithmic, and values that are not positive are left out. */
   log: boolean;
+}
+
+/** How the lines of a chart are drawn. */
+export interface LineOptions extends Scale {
+  byRank: boolean;
 }
 
 /** The lines of tables: one for each metric, or for each rank of each metric, and those of earlier jobs behind them. */
@@ -46,7 +51,7 @@ export function linesOf(tables: Table[], options: LineOptions): Line[] {
   ];
 }
 
-/** A line; if it is smoothed, behind it the values as they are. */
+/** A line of a metric. */
 function smoothed(
   table: Table,
   values: Column,
@@ -56,19 +61,32 @@ function smoothed(
   isEarlier: boolean,
 ): Line[] {
   const line = lineOf(table, values, label, color, options);
-  if (isEarlier) return [{ ...line, y: strengthened(line, table, options), band: undefined, style: "earlier" }];
-  if (options.smoothing <= 0) return [line];
-  const raw: Line = { ...line, label: "", style: "faint" };
-  return [raw, { ...line, band: undefined, y: strengthened(line, table, options) }];
+  if (isEarlier) {
+    const y = smooth(line.x, line.y, options.smoothing, table.extent[1] - table.extent[0]);
+    return [{ ...line, y, band: undefined, style: "earlier" }];
+  }
+  return withRaw(line, options, table.extent);
 }
 
-function strengthened(line: Line, table: Table, options: LineOptions): Column {
-  return smooth(line.x, line.y, options.smoothing, table.extent[1] - table.extent[0]);
+/** A line of one job among several. */
+export function smoothedLine(line: Line, scale: Scale): Line[] {
+  const y = scale.log ? positive(line.y) : line.y;
+  return withRaw({ ...line, y }, scale, [line.x[0] ?? 0, line.x.at(-1) ?? 0]);
+}
+
+/** A line; if it is smoothed, behind it the values as they are. */
+function withRaw(line: Line, { smoothing }: Scale, extent: [number, number]): Line[] {
+  if (smoothing <= 0) return [line];
+  const raw: Line = { ...line, label: "", style: "faint" };
+  return [raw, { ...line, band: undefined, y: smooth(line.x, line.y, smoothing, extent[1] - extent[0]) }];
+}
+
+function positive(column: Column): Column {
+  return column.map((value) => (value !== null && value > 0 ? value : null));
 }
 
 function lineOf(table: Table, values: Column, label: string, color: number, { log }: LineOptions): Line {
-  const drawable = (column: Column) =>
-    log ? column.map((value) => (value !== null && value > 0 ? value : null)) : column;
+  const drawable = (column: Column) => (log ? positive(column) : column);
   const y = drawable(values);
   // On a logarithmic axis, a band that begins at 0 or below it has no lower edge: it begins at the line.
   const low = log

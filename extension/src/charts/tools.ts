@@ -1,16 +1,14 @@
-import { render } from "lit-html";
+import { render, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make, OWN_KEYS } from "../dom";
 import { options } from "../elements";
 import type { EarlierJob } from "../model";
 import { html } from "../template";
+import type { Scale } from "./lines";
 
 /** How the user looks at an enlarged chart. It stays when another chart is enlarged. */
-export interface Look {
-  log: boolean;
+export interface Look extends Scale {
   byRank: boolean;
-  /** From 0 to 0.99. */
-  smoothing: number;
   /** The ID of an earlier job that is drawn behind; empty if there is none. */
   earlier: string;
 }
@@ -68,23 +66,16 @@ export class Tools {
   #draw(): void {
     const { look, add, reset, csv, png } = this.#actions;
     const { log, byRank, smoothing, earlier } = this.#look;
-    const strength = smoothing > 0 ? smoothing.toFixed(2) : "off";
     const metrics = this.#addable.map((name): [string, string] => [name, name]);
     const jobs = this.#jobs.map(({ id, label }): [string, string] => [id, label]);
     const noJob = jobs.length > 0 ? "Compare with…" : "No earlier job";
     render(
       html`<select class="na-select" aria-label="Add a metric to the chart" data-lm-suppress-shortcuts="true"
         ?hidden=${metrics.length === 0} @change=${(event: Event) => add(chosenIn(event))}>${options([["", "Add…"], ...metrics], "")}</select>
-      <button type="button" class="na-tool" title="Logarithmic values" aria-pressed=${String(log)}
-        @click=${() => look({ log: !log })}>Log</button>
+      ${logButton(log, look)}
       <button type="button" class="na-tool" title="A line for each rank, instead of the mean and the range"
         aria-pressed=${String(byRank)} ?hidden=${!this.#hasRanks} @click=${() => look({ byRank: !byRank })}>Each rank</button>
-      <label class="na-smoothing">Smoothing
-        <input class="na-slider" type="range" min="0" max="0.99" step="0.01" data-lm-suppress-shortcuts="true"
-          .value=${live(String(smoothing))} aria-valuetext=${strength}
-          @input=${(event: Event) => look({ smoothing: Number(chosenIn(event)) })}>
-        <output class="na-strength">${strength}</output>
-      </label>
+      ${smoothingSlider(smoothing, look)}
       <select class="na-select" aria-label="Compare with an earlier job" data-lm-suppress-shortcuts="true"
         ?disabled=${jobs.length === 0} @change=${(event: Event) => look({ earlier: chosenIn(event) })}>${options([["", noJob], ...jobs], earlier)}</select>
       <span class="na-space"></span>
@@ -94,6 +85,23 @@ export class Tools {
       this.element,
     );
   }
+}
+
+/** A button that switches a logarithmic axis on and off. */
+export function logButton(log: boolean, change: (change: Partial<Scale>) => void): TemplateResult {
+  return html`<button type="button" class="na-tool" title="Logarithmic values" aria-pressed=${String(log)}
+    @click=${() => change({ log: !log })}>Log</button>`;
+}
+
+/** A slider for the smoothing of lines. */
+export function smoothingSlider(smoothing: number, change: (change: Partial<Scale>) => void): TemplateResult {
+  const strength = smoothing > 0 ? smoothing.toFixed(2) : "off";
+  return html`<label class="na-smoothing">Smoothing
+    <input class="na-slider" type="range" min="0" max="0.99" step="0.01" data-lm-suppress-shortcuts="true"
+      .value=${live(String(smoothing))} aria-valuetext=${strength}
+      @input=${(event: Event) => change({ smoothing: Number(chosenIn(event)) })}>
+    <output class="na-strength">${strength}</output>
+  </label>`;
 }
 
 function chosenIn(event: Event): string {

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from notebook_accel.errors import JobLostError
-from notebook_accel.jupyter.model import Comparison, Run
+from notebook_accel.jupyter.model import Comparison, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.run_metric import RunMetric
-from notebook_accel.launch.job.text import date, shortened
+from notebook_accel.launch.job.metric_charts import Drawing
+from notebook_accel.launch.job.metric_text import metric_text
+from notebook_accel.launch.job.text import clock, date, shortened, value
 from notebook_accel.launch.job.text import title as title_of
 
 MOST = 8
@@ -71,9 +73,31 @@ def _described(run: RunMetric, metric: str) -> Run:
         "by_step": drawing is None or drawing.by_step,
         "x": [point.x for point in points],
         "mean": [None if math.isnan(point.mean) else point.mean for point in points],
+        "facts": list(_facts(run, drawing)),
         "problem": "" if drawing is not None else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
     }
 
 
 def _missing(job_id: str, problem: str) -> Run:
-    return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "problem": problem}
+    return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "facts": [], "problem": problem}
+
+
+def _facts(run: RunMetric, drawing: Drawing | None) -> Iterator[RunFact]:
+    start, end = run.start, run.end
+    yield _fact("State", "running" if run.is_running else "ended" if end is None else end.status)
+    if drawing is not None:
+        yield _fact("Last", metric_text(drawing).now, None if drawing.last is None else drawing.last.mean)
+        if drawing.best is not None:
+            where = f"at {'step' if drawing.by_step else 'report'} {drawing.best.x}"
+            yield _fact("Best", f"{value(drawing.best.value)} {where}", drawing.best.value)
+    seconds = (end.at if end is not None else time.time()) - start.at
+    if end is not None or run.is_running:
+        yield _fact("Time", clock(seconds), seconds)
+    yield _fact("Ranks", str(start.world_size), start.world_size)
+    yield _fact("Call", shortened(start.call or start.name, _TEXT_LIMIT))
+    yield _fact("Notes", shortened(start.notes, _TEXT_LIMIT))
+    yield _fact("Notebook", run.notebook)
+
+
+def _fact(name: str, text: str, order: float | None = None) -> RunFact:
+    return {"name": name, "text": text, "order": order if order is not None and math.isfinite(order) else None}

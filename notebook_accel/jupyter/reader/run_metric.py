@@ -6,9 +6,10 @@ import time
 from collections.abc import Collection, Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Reports
+from notebook_accel.events import JobEnded, Reports
 from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
+from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.state_file import StoredState
@@ -27,7 +28,7 @@ class RunMetric:
         Raises:
             JobLostError: The journal can't be read.
         """
-        self.start, _ = StoredState.read(record.path).ends()
+        self.start, self._end = StoredState.read(record.path).ends()
         self.names: dict[str, None] = {}
         """All metrics, in the order in which they came."""
         self._record = record
@@ -55,9 +56,26 @@ class RunMetric:
         self._unread = None
         return True
 
+    @property
+    def end(self) -> JobEnded | None:
+        """How the job has ended; `None` if it runs, or has ended without a word."""
+        if self._end is None and not self._record.is_running():
+            _, self._end = StoredState.read(self._record.path).ends()
+        return self._end
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the job runs."""
+        return self._end is None and self._record.is_running()
+
+    @property
+    def notebook(self) -> str:
+        """The notebook that shows it, if that is known."""
+        return next((each.notebook for each in pages.outputs(self._record)), "")
+
     def drawn(self) -> Drawing | None:
         """What to draw now; `None` if the metric was not reported."""
-        running = range(self.start.size) if self._record.is_running() else ()
+        running = range(self.start.size) if self.is_running else ()
         chart = self._metric.chart
         return None if chart is None else metric_charts.draw(chart, running, MOST_BINS)
 

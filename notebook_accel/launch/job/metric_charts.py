@@ -112,7 +112,7 @@ class Chart:
             values = self._pending[key] = Values(x, x)
         values.add(value)
         for follower in self.followers:
-            follower.report(rank, key, value)
+            follower.report(rank, key, at, value)
         if key <= self._drawn_to:
             self._draw(key)
         elif len(self._pending) > _MOST_PENDING:
@@ -293,6 +293,8 @@ class DrawnStep(NamedTuple):
     """Each report that has come since the steps are followed, with its rank's index in the job."""
     by_step: bool
     """As in `Chart`."""
+    at: float = 0.0
+    """When the last of these reports came, in seconds since the epoch; 0 if there are none."""
 
 
 class DrawnSteps:
@@ -305,19 +307,22 @@ class DrawnSteps:
     def __init__(self, begun: Iterable[Key] = ()) -> None:
         self._begun = set(begun)
         self._reports: dict[Key, list[tuple[int, float]]] = {}
+        self._last: dict[Key, float] = {}
+        """When the last report of each of these steps came."""
         self._steps: deque[DrawnStep] = deque()
 
-    def report(self, rank: int, key: Key, value: float) -> None:
+    def report(self, rank: int, key: Key, at: float, value: float) -> None:
         """Adds a report of a step that is not drawn yet."""
+        self._last[key] = max(at, self._last.get(key, at))
         self._reports.setdefault(key, []).append((rank, value))
 
     def draw(self, step: DrawnStep) -> None:
         """Adds a step that is drawn, with the reports that have come of it."""
-        reports = self._reports.pop(step.key, ())
+        reports, at = self._reports.pop(step.key, ()), self._last.pop(step.key, 0.0)
         if step.key in self._begun:
             self._begun.discard(step.key)
             return
-        self._steps.append(step._replace(by_rank=reports))
+        self._steps.append(step._replace(by_rank=reports, at=at))
 
     def take(self) -> Iterator[DrawnStep]:
         """Yields the steps that were not taken yet."""
@@ -333,14 +338,13 @@ def add(
     Raises:
         StreamError: The columns of the reports don't fit together.
     """
-    steps, values = reports.series(name)
+    steps, times, values = reports.series(name)
     if not values:
         return chart
     if chart is None:
         chart = Chart(name, steps[0] != NO_STEP, followers=list(followers))
-    at = reports.last_at
-    for step, value in zip(steps, values, strict=True):
-        chart.add(rank, None if step == NO_STEP else step, at, value)
+    for step, at, value in zip(steps, times, values, strict=True):
+        chart.add(rank, None if step == NO_STEP else step, at - reports.clock_ahead, value)
     return chart
 
 

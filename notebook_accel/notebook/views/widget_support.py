@@ -97,7 +97,7 @@ def cell_id() -> str:
 def say_busy() -> None:
     """Says that the running cell still runs.
 
-    JupyterLab shows the kernel as idle once it has handled a message of a widget, even if a cell runs meanwhile.
+    JupyterLab shows the kernel as idle once it has handled a message of a widget, even while a cell runs.
     """
     kernel = _kernel()
     if kernel is not None and threading.current_thread() is threading.main_thread():  # which runs cells

@@ -164,7 +164,9 @@ def test_a_paused_training_has_no_steps_to_wait_for(rank: Rank, monkeypatch: pyt
     rank.request(2)
     control.is_paused = True
     rank.profiles.poll(10.0)
-    assert [(reply.error, reply.is_late) for reply in rank.replies()] == [("it is paused; resume it to profile its steps", False)] * 2
+    assert [(reply.error, reply.is_late) for reply in rank.replies()] == [
+        ("it is paused; resume it to profile its steps", False)
+    ] * 2
 
 
 def test_a_profiler_of_the_user_s_own_comes_first(rank: Rank) -> None:
