@@ -222,6 +222,9 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part // whole}%"
 
 
+WITH_GENERATED_PARTS = ("migration", "performance", "compatibility", "api/settings", "api/accelerate-names")
+
+
 def documents() -> dict[Path, str]:
     """Return the path and the text of each document with generated parts."""
     record = recorded_imports()
@@ -255,7 +258,7 @@ def documents() -> dict[Path, str]:
         "missed": "\n".join(["| benchmark | figure | value | goal |", "|---|---|---|---|", *_missed_goals()]),
     }
     found = {}
-    docs = (ROOT / "docs" / f"{name}.md" for name in ("migration", "configuration", "performance", "compatibility"))
+    docs = (ROOT / "docs" / f"{name}.md" for name in WITH_GENERATED_PARTS)
     for path in docs:
         text = path.read_text(encoding="utf-8")
         for name, part in parts.items():
@@ -347,9 +350,9 @@ def for_agents() -> dict[Path, str]:
 
 
 def _skill() -> str:
-    """Return those sections of the page on agents that one needs to start a training and to mend it."""
-    page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
-    _, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
+    """Return those sections of the page on jobs that an agent needs to start a training and to mend it."""
+    page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^##+ ", page, flags=re.MULTILINE)
     sections = {part.partition("\n")[0]: part for part in parts}
     texts = [_LINK.sub(r"\1", _COMMENT.sub("", f"## {sections[name]}")).strip() for name in SKILL_SECTIONS]
     about = "\n".join(textwrap.wrap(_ABOUT, 100, initial_indent="  ", subsequent_indent="  "))

@@ -33,7 +33,7 @@ def test_its_links_lead_somewhere(page: Path) -> None:
 _SOURCE = re.compile(r"`([\w/]+\.py)`(?:: ((?:`\w+`(?:, )?)+))?")
 
 
-@pytest.mark.parametrize("page", ["hardware", "inside", "security", "tpu"])
+@pytest.mark.parametrize("page", ["hardware", "inside", "security"])
 def test_the_sources_that_a_page_names_are_there(page: str) -> None:
     """After a file, behind a colon, stand names that are in it."""
     found = _SOURCE.findall((ROOT / f"docs/{page}.md").read_text())

@@ -35,7 +35,7 @@ from notebook_accel.launch.job.describe import SUMMARY, summary
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 
-PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "api" / "json.md"
 
 
 def job(ranks: int = 2, name: str = "train") -> Job:
