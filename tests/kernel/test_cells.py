@@ -719,6 +719,16 @@ bool((mine == first).all())"""
 # Subcommands
 
 
+def test_a_cell_of_the_kernel_that_reads_a_name_of_the_ranks_says_where_it_is(cells: Cells):
+    cells("from fractions import Fraction as OnlyThere\ntold = 1")
+    for name in ("OnlyThere", "told"):
+        found = cells.notebook.run(name)
+        assert found.error == "NameError"
+        assert f"{name} is defined on the ranks: begin the cell with %%accelerate" in found.stderr
+    assert "on the ranks" not in cells.notebook.run("nowhere").stderr
+    cells.notebook.check("%accelerate pull told\ntold")
+
+
 def test_variables_are_pushed_and_pulled(cells: Cells):
     cells.notebook.check("shared = ['notebook']")
     cells("shared = ['rank', rank]")

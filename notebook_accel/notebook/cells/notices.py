@@ -56,6 +56,14 @@ def dead(rank: int, how: str, others: Collection[int]) -> str:
     return f"rank {rank} {how}: `%accelerate restart` starts new ranks{rescue}."
 
 
+def only_on_ranks(name: str) -> str:
+    """Of a name that a cell in the kernel reads, and that only the ranks have."""
+    return (
+        f"{name} is defined on the ranks: begin the cell with %%accelerate to use it there, or run "
+        f"`%accelerate pull {name}` to bring it to the notebook"
+    )
+
+
 def describe_kept(changed_by: Mapping[str, Sequence[int]], how: str = "changed") -> str:
     """A notice of the variables that ranks have changed or assigned themselves, with what the user can do.
 

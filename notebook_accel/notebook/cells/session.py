@@ -14,7 +14,7 @@ from notebook_accel.launch.job.text import size as in_bytes
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
-from notebook_accel.notebook.cells.notices import describe_replaced, differences
+from notebook_accel.notebook.cells.notices import describe_replaced, differences, only_on_ranks
 from notebook_accel.notebook.cells.on_rank import kept_names
 from notebook_accel.notebook.cells.on_rank.kept_names import Packed
 from notebook_accel.notebook.cells.persistent import PersistentRanks
@@ -178,6 +178,9 @@ class Session:
             source = result.info.raw_cell or ""
             on_ranks = ran_on_ranks or source.lstrip().startswith(("%%accelerate", "%%rank"))
             self.ranks.variables.kernel_ran("" if on_ranks else source)
+            error = result.error_in_exec
+            if not on_ranks and isinstance(error, NameError) and self.ranks.variables.has_bound(error.name):
+                console.current.notice(only_on_ranks(error.name))
 
 
 def current(shell: InteractiveShell) -> Session:

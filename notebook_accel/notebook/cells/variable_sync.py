@@ -69,6 +69,10 @@ class VariableSync:
         """The names that a rank has bound itself, the latest last."""
         return self._known[rank].own()
 
+    def has_bound(self, name: str) -> bool:
+        """Whether a rank has bound this name itself."""
+        return any(known.has_bound(name) for known in self._known)
+
     # What changes it
 
     def before(
@@ -256,7 +260,7 @@ class VariableSync:
         If a rank keeps a value of its own, those that have the notebook's older value keep that.
         """
         lacking = [rank for rank in ranks if not self._known[rank].has(name, value)]
-        if any(known.has_bound(name) for known in self._known):
+        if self.has_bound(name):
             return [rank for rank in lacking if name not in self._known[rank]]
         return lacking
 
