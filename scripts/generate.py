@@ -335,7 +335,13 @@ def _listed(names: Iterable[str]) -> str:
 
 SKILL = ROOT / "notebook_accel/.agents/skills/notebook-accel/SKILL.md"
 """Where agents look for what a package tells them: https://tiangolo.com/ideas/library-agent-skills."""
-SKILL_SECTIONS = ("Start a training run", "In a shell", "When a job fails or stalls", "In Python", "With MCP, from Jupyter")
+SKILL_SECTIONS = (
+    "Start a training run",
+    "In a shell",
+    "When a job fails or stalls",
+    "In Python",
+    "With MCP, from Jupyter",
+)
 _ABOUT = (
     "Trains PyTorch models on several GPUs or processes from a notebook or a script, in jobs that outlive the call. "
     "Use it to start a training, to wait for one, and to find out why one has failed, is stalled, or is slow."

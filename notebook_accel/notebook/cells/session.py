@@ -179,8 +179,9 @@ class Session:
             on_ranks = ran_on_ranks or source.lstrip().startswith(("%%accelerate", "%%rank"))
             self.ranks.variables.kernel_ran("" if on_ranks else source)
             error = result.error_in_exec
-            if not on_ranks and isinstance(error, NameError) and self.ranks.variables.has_bound(error.name):
-                console.current.notice(only_on_ranks(error.name))
+            missing = error.name if isinstance(error, NameError) else None
+            if missing and not on_ranks and self.ranks.variables.has_bound(missing):
+                console.current.notice(only_on_ranks(missing))
 
 
 def current(shell: InteractiveShell) -> Session:
