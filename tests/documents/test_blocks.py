@@ -37,7 +37,7 @@ def test_the_blocks_of_a_page_run(page: Path, notebook: Notebook, tmp_path: Path
 
 def run(block: Block, where: str, notebook: Notebook, folder: Path) -> None:
     if block.kind == "python":
-        cell = notebook.run(block.code)
+        cell = notebook.run(block.code, timeout=240)  # some train, and the machine may be busy
         assert cell.error is None, f"{where}\n{cell.traceback}"
     elif block.kind == "bash":
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
