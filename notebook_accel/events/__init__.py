@@ -66,6 +66,7 @@ from notebook_accel.events.jobs import (
 from notebook_accel.events.ranks import (
     Bar,
     Cleared,
+    EnergyUsed,
     Exited,
     Failed,
     GpuUsage,
@@ -131,6 +132,7 @@ __all__ = [
     "DebugRequested",
     "DevicesAwaited",
     "Disconnect",
+    "EnergyUsed",
     "Event",
     "Exited",
     "Failed",

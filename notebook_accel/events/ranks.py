@@ -145,6 +145,26 @@ class MemoryPeaks(Event):
 
 
 @dataclass(frozen=True)
+class EnergyUsed(Event):
+    """What the devices that a rank runs on have used since soon after its call began, for whatever ran on them.
+
+    Of a job: what earlier attempts have used.
+    """
+
+    kind = "energy"
+    gpus: Mapping[str, float]
+    """Joules of the whole GPU, by its UUID; empty if they are not counted."""
+    packages: Mapping[str, float]
+    """Joules of the machine's processors and the memory at them, by a name that no other machine has."""
+    seconds: float
+    """How long they were counted."""
+    without_gpu: int = 0
+    """Of a job: ranks of an attempt for which no GPU was counted, though one was for others."""
+    without_packages: int = 0
+    """The same for processors."""
+
+
+@dataclass(frozen=True)
 class HotLine:
     """The line of the user's code on which the ranks' main threads were most often during a part of the steps."""
 

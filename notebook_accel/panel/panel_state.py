@@ -305,7 +305,7 @@ def _thousandths(fraction: float | None) -> int:
 
 def _about(job: Job) -> dict[str, str]:
     """What is known of the run, by name; without what is not known."""
-    launched = job.launched
+    launched, used = job.launched, job.energy
     found = {
         "Call": launched.call or job.name,
         "Began": date(job.started, seconds=True),
@@ -313,6 +313,7 @@ def _about(job: Job) -> dict[str, str]:
         "Seed": "" if job.seed is None else str(job.seed),
         "Versions": launched.versions,
         "Devices": job.hardware,
+        "Energy": "" if used is None else str(used),
     }
     return {name: shortened(text, _FACT_LIMIT) for name, text in found.items() if text}
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from notebook_accel.events import (
     Bar,
+    EnergyUsed,
     Event,
     Exited,
     Failed,
@@ -108,6 +109,8 @@ class RankState:
     """What its process used lately; `None` until it is read."""
     gpu: GpuUsage | None = None
     """What its GPU did lately; `None` without a GPU, and until it is read."""
+    energy: EnergyUsed | None = None
+    """What its devices have used so far; `None` if that is not counted."""
     step: int | None = None
     """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None
@@ -168,6 +171,8 @@ class RankState:
             self.process = event
         elif isinstance(event, GpuUsage):
             self.gpu = event
+        elif isinstance(event, EnergyUsed):
+            self.energy = event
         elif isinstance(event, StepTimes):
             self.step_times = event
         elif isinstance(event, Signalled):
@@ -197,7 +202,7 @@ class RankState:
             yield ResidentHistory([round(1000 * at) for at in moments], resident)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
-        measured = self.process, self.gpu, self.step_times, self.peaks, self.largest
+        measured = self.process, self.gpu, self.energy, self.step_times, self.peaks, self.largest
         yield from (event for event in measured if event is not None)
         if self.snapshot:
             yield SnapshotSaved(self.snapshot)

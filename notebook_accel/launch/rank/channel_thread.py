@@ -40,6 +40,7 @@ from notebook_accel.events import (
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.debug_adapter import hide_thread
+from notebook_accel.launch.rank.energy import Energy
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.out_of_memory import Growth
 from notebook_accel.launch.rank.stacks import stack_sampler
@@ -97,6 +98,7 @@ class ChannelThread:
         self._coalescer = Coalescer(pace)
         self._heartbeat = heartbeat
         self._memory = Memory(heartbeat)
+        self._energy = Energy()
         self._timeout = min(heartbeat, REPORT_INTERVAL)
         self._main_ident = 0
         self._wait_detector = WaitDetector(0)
@@ -172,6 +174,8 @@ class ChannelThread:
         self._step_profiles.on_call_end()
         self._control.on_call_end()
         self._memory.on_call_end()
+        for event in self._energy.on_call_end(time.monotonic()):
+            self.emit(event, at_once=False)
 
     def finish(self) -> None:
         """Stops receiving events, and returns once those that are queued have been sent."""
@@ -211,6 +215,8 @@ class ChannelThread:
         self._step_profiles.poll(time.monotonic())
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
+            if self.is_running:
+                self._send_together(self._energy.sample(time.monotonic()))
         if wakeup_fd in readable:
             self._wakeup.clear()
         self.flush()
