@@ -28,6 +28,8 @@ class PhaseChanged(Event):
     """What it does in that phase, such as the collective it waits in; the driver adds the line of the user's code."""
     frame: Frame | None = None
     """The line of the user's code that it is at, sent with `Phase.WAITING`."""
+    since: float = 0.0
+    """When it began to import, in seconds since the epoch; 0 if it doesn't."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from notebook_accel.launch.wire.plain_text import both_ends, quoted, visible
 from notebook_accel.rank_spans import named
 
 FAILED, OUT_OF_MEMORY, LOST, STOPPED = "failed", "out_of_memory", "lost", "stopped"
-STALLED, INPUT, PAUSED = "stalled", "waits_for_input", "paused"
+STALLED, INPUT, PAUSED, IMPORTS = "stalled", "waits_for_input", "paused", "imports"
 VALUES, HARDWARE, BEHIND, SLOW = "not_finite", "hardware", "behind", "slow"
 KINDS = {
     FAILED: "a rank raised an exception, or its process ended",
@@ -28,6 +28,7 @@ KINDS = {
     STALLED: "no rank makes progress",
     INPUT: "a rank waits at `input()` or in the debugger",
     PAUSED: "a user has paused the training",
+    IMPORTS: "a rank imports a module, which others may wait for",
     VALUES: "a metric has values that are NaN or infinite",
     HARDWARE: "a GPU has errors, or runs below its clock rate",
     BEHIND: "a rank has done far less than the median rank",
@@ -200,6 +201,10 @@ def _waiting(job: JobState) -> Iterator[Finding]:
         yield Finding(INPUT, f"{named(ranks)}: {WAITS_FOR_INPUT}")
     if job.is_paused:
         yield Finding(PAUSED, "its training is paused until job.resume()")
+    if job.stalled is None:
+        importing = {state.doing: [each.rank for each in job.ranks if each.doing == state.doing]
+                     for state in job.ranks if state.is_importing}  # fmt: skip
+        yield from (Finding(IMPORTS, f"{named(found)}: {doing}") for doing, found in importing.items())
 
 
 def _values(job: JobState) -> Iterator[Finding]:

@@ -146,7 +146,7 @@ class StateMaker:
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
-            if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.detail):
+            if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.doing):
                 rank = self._rank(state, found)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
@@ -168,7 +168,7 @@ class StateMaker:
         return {
             "phase": state.phase.value,
             "host": "",
-            "detail": state.detail,
+            "detail": state.doing,
             "done": -1,
             "text": shortened(line.text, _TEXT_LIMIT),
             "time_left": line.left,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from notebook_accel.events import (
     SnapshotSaved,
     StepTimes,
 )
+from notebook_accel.launch.job.text import clock
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -90,6 +92,9 @@ class RankState:
     """Its global number."""
     phase: Phase = Phase.STARTING
     detail: str = ""
+    """What it does in that phase, such as the collective that it waits in; empty if that is not known."""
+    importing_since: float = 0.0
+    """When it began to import what `detail` names, in seconds since the epoch; 0 if it doesn't import."""
     pid: int | None = None
     host: str = ""
     resident: int = 0
@@ -140,6 +145,18 @@ class RankState:
         return self.failed is not None or self.returned is not None
 
     @property
+    def is_importing(self) -> bool:
+        """Whether it has imported a module for some time."""
+        return bool(self.importing_since) and not self.phase.ended
+
+    @property
+    def doing(self) -> str:
+        """What it does in its phase, of an import also how long: `import transformers, 12 s`."""
+        if not self.is_importing:
+            return self.detail
+        return f"{self.detail}, {clock(max(0.0, time.time() - self.importing_since))}"
+
+    @property
     def is_lost(self) -> bool:
         """Whether contact with its node was lost."""
         return self.exited is not None and bool(self.exited.lost)
@@ -149,7 +166,7 @@ class RankState:
         if isinstance(event, Hello):
             self.pid, self.host, self.phase = event.pid, event.host, Phase.IDLE
         elif isinstance(event, PhaseChanged):
-            self.phase, self.detail = event.phase, event.detail
+            self.phase, self.detail, self.importing_since = event.phase, event.detail, event.since
         elif isinstance(event, Bar):
             self._keep_bar(event)
         elif isinstance(event, Lines):
@@ -184,10 +201,10 @@ class RankState:
             self.node_leaving = True
         elif isinstance(event, Failed):
             phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
-            self.failed, self.phase, self.detail = event, phase, ""
+            self.failed, self.phase, self.detail, self.importing_since = event, phase, "", 0.0
             self.step = self.step if event.step is None else event.step
         elif isinstance(event, Returned):
-            self.returned, self.phase, self.detail = event, Phase.DONE, ""
+            self.returned, self.phase, self.detail, self.importing_since = event, Phase.DONE, "", 0.0
         elif isinstance(event, Exited):
             self.exited = event
             if not self.answered:
@@ -214,7 +231,7 @@ class RankState:
         if self.node_leaving:
             yield NodeLeaving()
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
-        yield PhaseChanged(self.phase, self.detail)
+        yield PhaseChanged(self.phase, self.detail, since=self.importing_since)
 
     def take(self, other: RankState) -> None:
         """Takes the state that is folded from the `events` of this rank; what these leave out stays."""
