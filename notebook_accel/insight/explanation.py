@@ -36,6 +36,7 @@ KINDS = {
 }
 """The kinds of findings, in their order."""
 _MAX_TEXT, _MAX_EVIDENCE = 600, 3000
+_LEAST_EVIDENCE = 40
 _LAST_LINES = 10
 _MAX_RANKS = 2
 """How many ranks' last lines are evidence."""
@@ -63,9 +64,13 @@ class Finding:
     evidence: Sequence[Evidence] = ()
 
     def __str__(self) -> str:
+        return self.shown(_MAX_EVIDENCE)
+
+    def shown(self, most: int) -> str:
+        """The finding as text, with at most so many characters of each evidence; without evidence if that is 0."""
         parts = [f"{self.kind.replace('_', ' ')}: {self.text}"]
-        for each in self.evidence:
-            parts += [f"{each.source}:", quoted(each.text, _MAX_EVIDENCE)]
+        for each in self.evidence if most else ():
+            parts += [f"{each.source}:", quoted(each.text, most)]
         return "\n".join(parts)
 
 
@@ -111,8 +116,23 @@ class Explanation:
     """What to do about it, if one thing is."""
 
     def __repr__(self) -> str:
-        found = [str(finding) for finding in self.findings] or ["nothing is wrong, as far as it is recorded"]
-        return "\n\n".join([self.headline, *found, *([self.next_step] if self.next_step else [])])
+        return self._joined([str(finding) for finding in self.findings])
+
+    def within(self, most: int) -> str:
+        """The same in at most so many characters, for a reader that pays for each: with as much evidence as fits."""
+        shown = [finding.shown(0) for finding in self.findings]
+        while len(self._joined(shown)) > most and len(shown) > 1:
+            shown.pop()
+        evidence = [each for finding in self.findings[: len(shown)] for each in finding.evidence]
+        for share in (_MAX_EVIDENCE, *range(most, _LEAST_EVIDENCE, -_LEAST_EVIDENCE)) if evidence else ():
+            found = self._joined([finding.shown(share) for finding in self.findings[: len(shown)]])
+            if len(found) <= most:
+                return found
+        return both_ends(self._joined(shown), most)
+
+    def _joined(self, found: Sequence[str]) -> str:
+        shown = found or ["nothing is wrong, as far as it is recorded"]
+        return "\n\n".join([self.headline, *shown, *([self.next_step] if self.next_step else [])])
 
     def as_json(self) -> ExplanationFacts:
         """The explanation as a dict of JSON's types."""

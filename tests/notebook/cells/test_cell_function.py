@@ -58,7 +58,10 @@ def test_an_empty_cell_does_nothing(shell: Any) -> None:
         ("%matplotlib inline\nx = 1", "has magics or shell lines"),
         ("!ls", "has magics or shell lines"),
         ("x = 1\nfrom math import *", "line 2 of the cell imports all names of math: import those that it uses"),
-        ("x = 1\nnotebook_accel.notebook_launcher(train, (3,))", "line 2 of the cell launches ranks itself: start the fun"),
+        (
+            "x = 1\nnotebook_accel.notebook_launcher(train, (3,))",
+            "line 2 of the cell launches ranks itself: start the fun",
+        ),
         ("x = 1\nawait x", r"line 2 of the cell can't run as a job: 'await' outside async function"),
         ("x = (", r"line 1 of the cell can't run as a job: '\(' was never closed"),
     ],
