@@ -19,7 +19,7 @@ import click
 from notebook_accel import __version__, hardware
 from notebook_accel.config import file
 from notebook_accel.errors import NotebookAccelError
-from notebook_accel.hardware import cores
+from notebook_accel.hardware import cores, energy
 from notebook_accel.launch.engines import base_server
 from notebook_accel.launch.job.text import size
 
@@ -90,6 +90,7 @@ def _hardware() -> dict[str, Any]:
         "used unasked": found.kind,
         **{titles[name]: _listed(listing) for name, listing in found.listings.items()},
         "NVIDIA driver": _driver(),
+        **energy.availability(),
     }
 
 

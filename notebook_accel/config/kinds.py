@@ -313,6 +313,8 @@ flag = Kind(_check_flag, _read_flag, placeholder="true|false", choices=("true", 
 seconds = Kind(_check_seconds, _read_seconds, placeholder="SECONDS")
 """A time above 0."""
 norm = Kind(_check_norm, _read_seconds, placeholder="NORM")
+grams = replace(norm, placeholder="GRAMS")
+"""A number above 0, as the one before it."""
 
 optional_seconds = Kind(
     lambda name, value: None if value is None else _check_seconds(name, value),

@@ -304,6 +304,13 @@ class LaunchConfig:
         variable="NOTEBOOK_ACCEL_NOTIFY",
     )] = ()
     """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
+    co2_per_kwh: Annotated[float | None, Setting(
+        kinds.grams, "The grams of CO2 that a kilowatt-hour causes where the ranks run, for the CO2 of a job.",
+        python_only=True,
+        variable="NOTEBOOK_ACCEL_CO2_PER_KWH",
+        magic=("--co2-per-kwh",),
+        key="co2_per_kwh", launch="General",
+    )] = None
     wait: Annotated[str, Setting(kinds.choice("no", "free"), argument="wait")] = "no"
     """`free`: the ranks start once their GPUs, or as many as they need, are free."""
     # fmt: on

@@ -67,6 +67,7 @@ from notebook_accel.events.jobs import (
 from notebook_accel.events.ranks import (
     Bar,
     Cleared,
+    EnergyUsed,
     Exited,
     Failed,
     GpuUsage,
@@ -133,6 +134,7 @@ __all__ = [
     "DebugRequested",
     "DevicesAwaited",
     "Disconnect",
+    "EnergyUsed",
     "Event",
     "Exited",
     "Failed",

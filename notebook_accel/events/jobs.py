@@ -46,6 +46,8 @@ class JobStarted(Event):
     """The absolute path of the folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
     part_of: str = ""
     """The ID of the sweep that it is a trial of; empty if it is none."""
+    co2_per_kwh: float | None = None
+    """Grams of CO₂ that a kilowatt-hour causes where it runs, as its user has said."""
 
 
 @dataclass(frozen=True)

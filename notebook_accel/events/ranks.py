@@ -28,6 +28,8 @@ class PhaseChanged(Event):
     """What it does in that phase, such as the collective it waits in; the driver adds the line of the user's code."""
     frame: Frame | None = None
     """The line of the user's code that it is at, sent with `Phase.WAITING`."""
+    since: float = 0.0
+    """When it began to import, in seconds since the epoch; 0 if it doesn't."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,26 @@ class MemoryPeaks(Event):
     """Resident memory in bytes, by the part of a training step, otherwise by the rank's phase."""
     device: Mapping[str, int]
     """Bytes of its tensors on its CUDA device, as above; empty without one."""
+
+
+@dataclass(frozen=True)
+class EnergyUsed(Event):
+    """What the devices that a rank runs on have used since soon after its call began, for whatever ran on them.
+
+    Of a job: what earlier attempts have used.
+    """
+
+    kind = "energy"
+    gpus: Mapping[str, float]
+    """Joules of the whole GPU, by its UUID; empty if they are not counted."""
+    packages: Mapping[str, float]
+    """Joules of the machine's processors and the memory at them, by a name that no other machine has."""
+    seconds: float
+    """How long they were counted."""
+    without_gpu: int = 0
+    """Of a job: ranks of an attempt for which no GPU was counted, though one was for others."""
+    without_packages: int = 0
+    """The same for processors."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@
     torch_build.py   ─ the platform that the installed torch is built for
     process_meter.py ─ the CPU time and memory of processes
     host_meter.py    ─ the CPU, memory, and disk of this machine
+    energy.py        ─ the energy that a GPU and the processors use
 
 GPUs are numbered as torch would number them here.
 """

@@ -13,6 +13,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.insight import pictures, step_times
 from notebook_accel.insight.metric_steps import MetricSteps
 from notebook_accel.launch.job import progress, text
+from notebook_accel.launch.job.energy import Energy, amount
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.rank_spans import counted
@@ -125,6 +126,25 @@ def _lines(first: Measures, second: Measures) -> Iterator[Line]:
         yield _line("memory of a rank, at most", first.memory, second.memory, text.size)
     if first.device_memory or second.device_memory:
         yield _line("memory on a device", first.device_memory, second.device_memory, text.size)
+    if first.energy or second.energy:
+        yield from _energy_lines(first.energy, second.energy)
+
+
+def _energy_lines(first: Energy | None, second: Energy | None) -> Iterator[Line]:
+    """GPUs and CPUs apart, since often only the GPUs of one job were measured."""
+    for name, kind, missing in (("GPUs", "gpus", "ranks_without_gpu"), ("CPUs", "cpus", "ranks_without_cpus")):
+        one, other = (None if each is None else getattr(each, kind) for each in (first, second))
+        left_out = [0 if each is None else getattr(each, missing) for each in (first, second)]
+        line = _line(f"energy of {name}", one, other, amount)
+        if any(left_out):
+            cells = (line.first, line.second)
+            first_cell, second_cell = (
+                f"{cell}, without {counted(ranks)}" if cell and ranks else cell
+                for cell, ranks in zip(cells, left_out, strict=True)
+            )
+            line = Line(line.name, first_cell, second_cell, "")
+        if one or other:
+            yield line
 
 
 def _curve_lines(first: dict[str, Curve], second: dict[str, Curve]) -> Iterator[Line]:
@@ -169,6 +189,8 @@ class Measures:
     """The most bytes that a rank held: its peak if it has ended, otherwise its last report."""
     device_memory: int | None
     """The most bytes that a rank held on its device at the last report."""
+    energy: Energy | None
+    """Of the devices, for whatever ran on them."""
 
 
 def measures_of(job: JobState) -> Measures:
@@ -188,6 +210,7 @@ def measures_of(job: JobState) -> Measures:
         samples_per_second=sum(known) / share if known and len(known) == len(rates) == len(job.ranks) else None,
         memory=max(held, default=0) or None,
         device_memory=max(on_device, default=0) or None,
+        energy=job.energy,
     )
 
 

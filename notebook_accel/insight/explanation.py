@@ -18,7 +18,7 @@ from notebook_accel.launch.wire.plain_text import both_ends, quoted, visible
 from notebook_accel.rank_spans import named
 
 FAILED, OUT_OF_MEMORY, LOST, STOPPED = "failed", "out_of_memory", "lost", "stopped"
-STALLED, INPUT, PAUSED = "stalled", "waits_for_input", "paused"
+STALLED, INPUT, PAUSED, IMPORTS = "stalled", "waits_for_input", "paused", "imports"
 VALUES, HARDWARE, BEHIND, SLOW = "not_finite", "hardware", "behind", "slow"
 KINDS = {
     FAILED: "a rank raised an exception, or its process ended",
@@ -28,6 +28,7 @@ KINDS = {
     STALLED: "no rank makes progress",
     INPUT: "a rank waits at `input()` or in the debugger",
     PAUSED: "a user has paused the training",
+    IMPORTS: "a rank imports a module, which others may wait for",
     VALUES: "a metric has values that are NaN or infinite",
     HARDWARE: "a GPU has errors, or runs below its clock rate",
     BEHIND: "a rank has done far less than the median rank",
@@ -35,6 +36,7 @@ KINDS = {
 }
 """The kinds of findings, in their order."""
 _MAX_TEXT, _MAX_EVIDENCE = 600, 3000
+_LEAST_EVIDENCE = 40
 _LAST_LINES = 10
 _MAX_RANKS = 2
 """How many ranks' last lines are evidence."""
@@ -62,9 +64,13 @@ class Finding:
     evidence: Sequence[Evidence] = ()
 
     def __str__(self) -> str:
+        return self.shown(_MAX_EVIDENCE)
+
+    def shown(self, most: int) -> str:
+        """The finding as text, with at most so many characters of each evidence; without evidence if that is 0."""
         parts = [f"{self.kind.replace('_', ' ')}: {self.text}"]
-        for each in self.evidence:
-            parts += [f"{each.source}:", quoted(each.text, _MAX_EVIDENCE)]
+        for each in self.evidence if most else ():
+            parts += [f"{each.source}:", quoted(each.text, most)]
         return "\n".join(parts)
 
 
@@ -110,8 +116,23 @@ class Explanation:
     """What to do about it, if one thing is."""
 
     def __repr__(self) -> str:
-        found = [str(finding) for finding in self.findings] or ["nothing is wrong, as far as it is recorded"]
-        return "\n\n".join([self.headline, *found, *([self.next_step] if self.next_step else [])])
+        return self._joined([str(finding) for finding in self.findings])
+
+    def within(self, most: int) -> str:
+        """The same in at most so many characters, for a reader that pays for each: with as much evidence as fits."""
+        shown = [finding.shown(0) for finding in self.findings]
+        while len(self._joined(shown)) > most and len(shown) > 1:
+            shown.pop()
+        evidence = [each for finding in self.findings[: len(shown)] for each in finding.evidence]
+        for share in (_MAX_EVIDENCE, *range(most, _LEAST_EVIDENCE, -_LEAST_EVIDENCE)) if evidence else ():
+            found = self._joined([finding.shown(share) for finding in self.findings[: len(shown)]])
+            if len(found) <= most:
+                return found
+        return both_ends(self._joined(shown), most)
+
+    def _joined(self, found: Sequence[str]) -> str:
+        shown = found or ["nothing is wrong, as far as it is recorded"]
+        return "\n\n".join([self.headline, *shown, *([self.next_step] if self.next_step else [])])
 
     def as_json(self) -> ExplanationFacts:
         """The explanation as a dict of JSON's types."""
@@ -200,6 +221,10 @@ def _waiting(job: JobState) -> Iterator[Finding]:
         yield Finding(INPUT, f"{named(ranks)}: {WAITS_FOR_INPUT}")
     if job.is_paused:
         yield Finding(PAUSED, "its training is paused until job.resume()")
+    if job.stalled is None:
+        importing = {state.doing: [each.rank for each in job.ranks if each.doing == state.doing]
+                     for state in job.ranks if state.is_importing}  # fmt: skip
+        yield from (Finding(IMPORTS, f"{named(found)}: {doing}") for doing, found in importing.items())
 
 
 def _values(job: JobState) -> Iterator[Finding]:

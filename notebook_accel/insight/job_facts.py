@@ -6,6 +6,7 @@ import math
 from typing import TypedDict
 
 from notebook_accel.launch.job import describe, progress
+from notebook_accel.launch.job.energy import Energy
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.metric_charts import Drawing, Place
 from notebook_accel.launch.job.waiting import Waited
@@ -55,6 +56,25 @@ class RankFacts(TypedDict):
     done: float
 
 
+class EnergyFacts(TypedDict):
+    """What the devices of a job have used while it ran, for whatever ran on them."""
+
+    kwh: float
+    """All that was counted, in kilowatt-hours."""
+    gpus: float | None
+    """Kilowatt-hours of GPUs; null if they were not counted."""
+    cpus: float | None
+    """Kilowatt-hours of processors and the memory at them; null if they were not counted."""
+    ranks_without_gpu: int
+    """Ranks whose GPU is missing in the sum."""
+    ranks_without_cpus: int
+    """Ranks whose processors are missing in the sum."""
+    seconds: float
+    """How long it was counted."""
+    grams_co2: float | None
+    """null without the setting `co2_per_kwh`."""
+
+
 class JobFacts(TypedDict):
     """A job as it is at one moment."""
 
@@ -82,6 +102,8 @@ class JobFacts(TypedDict):
     """How many steps its training has done, if it can be resumed."""
     checkpoint_step: int | None
     """The step of its newest checkpoint."""
+    energy: EnergyFacts | None
+    """null if it can't be measured, or not yet."""
     resumable: bool
     """Whether it has ended unfinished, and can be resumed."""
     metrics: dict[str, MetricFacts]
@@ -107,7 +129,7 @@ class WaitFacts(TypedDict):
 
 def facts(job: JobState) -> JobFacts:
     """What programs read about a job."""
-    found = progress.overview(job)
+    found, used = progress.overview(job), job.energy
     names = progress.metric_names(job)
     drawn = ((name, progress.metric(job, name, 1)) for name in names[:MOST_METRICS])
     waits = "" if job.status.ended else "stalled" if job.stalled is not None else "paused" if job.is_paused else ""
@@ -129,6 +151,7 @@ def facts(job: JobState) -> JobFacts:
         "seconds_left": found.remaining if not job.status.ended else None,
         "step": job.step,
         "checkpoint_step": job.saved_step,
+        "energy": None if used is None else _energy(used),
         "resumable": job.resumable,
         "metrics": {name: metric for name, drawing in drawn if (metric := _metric(drawing)) is not None},
         "metrics_left_out": max(0, len(names) - MOST_METRICS),
@@ -141,6 +164,18 @@ def facts(job: JobState) -> JobFacts:
 def wait_facts(job: JobState, found: Waited) -> WaitFacts:
     """How a wait for a job ended."""
     return {"format": FORMAT, "event": found.event, "text": found.text, "job": facts(job)}
+
+
+def _energy(used: Energy) -> EnergyFacts:
+    return {
+        "kwh": used.kwh,
+        "gpus": used.gpus,
+        "cpus": used.cpus,
+        "ranks_without_gpu": used.ranks_without_gpu,
+        "ranks_without_cpus": used.ranks_without_cpus,
+        "seconds": round(used.seconds, 3),
+        "grams_co2": used.grams_co2,
+    }
 
 
 def _metric(drawing: Drawing) -> MetricFacts | None:

@@ -133,30 +133,37 @@ async def wait_for_job(job_id: str, until: str = "", seconds: float = 45.0) -> s
 
 async def start_job(
     notebook: str,
-    function: str,
     reason: str,
+    function: str = "",
+    cell: str = "",
     arguments: list[Any] | None = None,
     num_processes: int | None = None,
     checkpoint: str = "",
 ) -> str:
-    """Starts a training job that runs a function of an open notebook, without waiting for its end: see wait_for_job.
+    """Starts a training job that runs a function or a cell of an open notebook, without waiting: see wait_for_job.
 
-    The notebook must have run the cell that defines the function. The job continues if the kernel ends.
+    Every rank runs it. The notebook must have run the cells that define the function, or what the cell uses. Names
+    that the cell assigns stay in the ranks. The job continues if the kernel ends.
 
     Args:
         notebook: The path of the notebook, or its name.
-        function: The name of the function.
         reason: Why, in a few words. The job's notes have it.
+        function: The name of the function.
+        cell: Instead of a function, the ID of a cell of the saved notebook, or its number, such as In[3].
         arguments: The positional arguments of the function.
         num_processes: The number of ranks; by default, one for each GPU, or up to four on the CPU.
         checkpoint: A folder for checkpoints. A job with the folder of an earlier one continues its training.
     """
     notes = f"{time.strftime('%H:%M')}: {_client()} started it: {_in_a_line(reason, _LONGEST_REASON)}"
     options = {"notes": notes, "num_processes": num_processes, "checkpoint": checkpoint or None}
+    if bool(function) == bool(cell) or (cell and arguments):
+        raise ValueError("give either a function, with its arguments, or a cell")
+    server = ServerApp.instance()
     wanted = {"function": function, "arguments": arguments or [], "options": options}
+    if cell:
+        options["name"], wanted["cell"] = await open_notebooks.cell_text(server, notebook, cell)
     request = json.dumps({**wanted, "before": time.time() + _START_SECONDS})
     start = "__import__('notebook_accel.notebook.agent_launch', fromlist=['start']).start"
-    server = ServerApp.instance()
     try:
         answer = await open_notebooks.evaluate(server, notebook, f"{start}({request!r})", _START_SECONDS)
     except ValueError as error:

@@ -1,9 +1,10 @@
-"""Has the kernel of an open notebook evaluate an expression, beside the cells that the user runs."""
+"""Open notebooks: the text of a cell, and an expression that the kernel evaluates beside the cells that run."""
 
 from __future__ import annotations
 
 import ast
 import queue
+import re
 import time
 from pathlib import PurePosixPath
 from typing import Any
@@ -12,6 +13,8 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.utils import ensure_async
 
 _NAME = "found"
+_NUMBER = re.compile(r"(?:In ?)?\[?(\d+)\]?")
+_MOST_LISTED = 40
 
 
 async def evaluate(server: ServerApp, notebook: str, expression: str, seconds: float) -> str:
@@ -26,7 +29,8 @@ async def evaluate(server: ServerApp, notebook: str, expression: str, seconds: f
     Raises:
         ValueError: No such notebook is open, the kernel runs a cell, or the expression raises an exception.
     """
-    kernel = server.kernel_manager.get_kernel(await _kernel_id(server, notebook))
+    kernels = await _kernels(server)
+    kernel = server.kernel_manager.get_kernel(kernels[_path(notebook, kernels)])
     client = kernel.client()
     client.start_channels(iopub=False, stdin=False, hb=False, control=False)
     try:
@@ -43,12 +47,49 @@ async def evaluate(server: ServerApp, notebook: str, expression: str, seconds: f
     return text
 
 
-async def _kernel_id(server: ServerApp, notebook: str) -> str:
+async def cell_text(server: ServerApp, notebook: str, cell: str) -> tuple[str, str]:
+    """What a code cell of the saved notebook is called, and its text.
+
+    Args:
+        server: The Jupyter server that the notebook is open in.
+        notebook: As in `evaluate`.
+        cell: The cell's ID, or its number as in `In[3]`.
+
+    Raises:
+        ValueError: No such notebook is open, or it has no such cell.
+    """
+    path = _path(notebook, await _kernels(server))
+    model = await ensure_async(server.contents_manager.get(path, content=True, type="notebook"))
+    cells = [each for each in model["content"]["cells"] if each["cell_type"] == "code"]
+    number = _NUMBER.fullmatch(cell.strip())
+    for each in cells:
+        if each.get("id") == cell or (number and each.get("execution_count") == int(number[1])):
+            count = each.get("execution_count")
+            return (f"In[{count}]" if count else f"cell {each.get('id')}"), str(each["source"])
+    listed = ", ".join(_listed(each) for each in cells[:_MOST_LISTED]) + (", …" if len(cells) > _MOST_LISTED else "")
+    raise ValueError(
+        f"{path}, as it is saved, has no code cell {cell:.60}: {f'it has {listed}' if cells else 'it has none'}"
+    )
+
+
+def _listed(cell: dict[str, Any]) -> str:
+    count = cell.get("execution_count")
+    return f"{cell.get('id', '')}{f' (In[{count}])' if count else ''}"
+
+
+async def _kernels(server: ServerApp) -> dict[str, str]:
+    """The ID of the kernel of each open notebook, by path."""
     sessions = await ensure_async(server.session_manager.list_sessions())
-    kernels = {each["path"]: each["kernel"]["id"] for each in sessions if each["type"] == "notebook" and each["kernel"]}
+    return {
+        each["path"]: str(each["kernel"]["id"]) for each in sessions if each["type"] == "notebook" and each["kernel"]
+    }
+
+
+def _path(notebook: str, kernels: dict[str, str]) -> str:
+    """The path of an open notebook."""
     found = [path for path in kernels if notebook in (path, PurePosixPath(path).name)]
     if notebook in kernels or len(found) == 1:
-        return str(kernels[notebook if notebook in kernels else found[0]])
+        return notebook if notebook in kernels else found[0]
     named = ", ".join(found or kernels)
     if found:
         raise ValueError(f"several open notebooks are called {notebook}: give the path of one: {named}")

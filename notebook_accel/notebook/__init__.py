@@ -5,7 +5,7 @@
     ipython/ ─ the console in IPython: output, cell numbers, tracebacks, completion
     views/   ─ how a job is drawn below its cell; the table of views is in views/__init__.py
     marimo_console.py ─ the console in marimo, in place of ipython/
-    agent_launch.py   ─ launches a function for an agent that has asked the Jupyter server to
+    agent_launch.py   ─ launches a function or a cell for an agent that has asked the Jupyter server to
 
 Imports run downwards: magics, cells, ipython, marimo_console, and agent_launch, views.
 """

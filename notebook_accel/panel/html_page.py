@@ -266,7 +266,7 @@ def _progress(state: RankState, found: Overview) -> str:
         "" if line.done is None else percent(line.done),
         line.left and f"{line.left} left",
         line.text,
-        state.detail,
+        state.doing,
     )
     words = " · ".join(part for part in parts if part)
     mark = found.mark(state)

@@ -146,7 +146,7 @@ class StateMaker:
         for state in self._job.ranks:
             name = str(state.rank)
             rank = in_full.get(name) or self._ranks.get(name)
-            if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.detail):
+            if rank is None or (rank["phase"], rank["detail"]) != (state.phase.value, state.doing):
                 rank = self._rank(state, found)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
@@ -168,7 +168,7 @@ class StateMaker:
         return {
             "phase": state.phase.value,
             "host": "",
-            "detail": state.detail,
+            "detail": state.doing,
             "done": -1,
             "text": shortened(line.text, _TEXT_LIMIT),
             "time_left": line.left,
@@ -305,7 +305,7 @@ def _thousandths(fraction: float | None) -> int:
 
 def _about(job: Job) -> dict[str, str]:
     """What is known of the run, by name; without what is not known."""
-    launched = job.launched
+    launched, used = job.launched, job.energy
     found = {
         "Call": launched.call or job.name,
         "Began": date(job.started, seconds=True),
@@ -313,6 +313,7 @@ def _about(job: Job) -> dict[str, str]:
         "Seed": "" if job.seed is None else str(job.seed),
         "Versions": launched.versions,
         "Devices": job.hardware,
+        "Energy": "" if used is None else str(used),
     }
     return {name: shortened(text, _FACT_LIMIT) for name, text in found.items() if text}
 

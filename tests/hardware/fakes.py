@@ -40,6 +40,8 @@ class FakeGpu:
     """Watts."""
     power_limit: int = 700
     """Watts."""
+    energy: int | None = None
+    """Millijoules since the driver was loaded; `None` if it doesn't count them."""
     throttled: int = 0
     """Why its clock rate is reduced: bits of `nvmlClocksEventReasons`, or of AMD's `indep_throttle_status`."""
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -152,6 +154,11 @@ class FakeNvml:
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: tuple[FakeGpu, str]) -> int:
         return handle[0].power_limit * 1000
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: tuple[FakeGpu, str]) -> int:
+        if handle[0].energy is None or handle[1] in self._slices:
+            raise self.NVMLError("Not Supported")
+        return handle[0].energy
+
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: tuple[FakeGpu, str]) -> int:
         return handle[0].throttled
 
@@ -168,6 +175,16 @@ class FakeNvml:
             valueType=self.NVML_VALUE_TYPE_UNSIGNED_INT if small else self.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
             value=SimpleNamespace(**{"uiVal" if small else "ullVal": value or 0}),
         )
+
+
+def write_rapl_zone(folder: Path, zone: str, name: str, energy: int, wraps_after: int = 262_143_328_850) -> Path:
+    """Makes a zone of RAPL in a folder that stands for `/sys/class/powercap`, and returns the file of its counter."""
+    path = folder / zone
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "name").write_text(f"{name}\n")
+    (path / "max_energy_range_uj").write_text(f"{wraps_after}\n")
+    (path / "energy_uj").write_text(f"{energy}\n")
+    return path / "energy_uj"
 
 
 def nvml(*gpus: FakeGpu) -> Callable[[], FakeNvml]:

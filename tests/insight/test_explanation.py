@@ -198,6 +198,7 @@ def written(kind: Any) -> str:
     ("title", "kind"),
     [
         ("`notebook-accel job --json`", job_facts.JobFacts),
+        ("The energy of a job", job_facts.EnergyFacts),
         ("A metric", job_facts.MetricFacts),
         ("`notebook-accel wait --json`", job_facts.WaitFacts),
         ("`notebook-accel explain --json`", explanation.ExplanationFacts),

@@ -11,7 +11,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
-from notebook_accel.jupyter.open_notebooks import evaluate
+from notebook_accel.jupyter.open_notebooks import cell_text, evaluate
 
 LONG = 60.0
 
@@ -96,3 +96,41 @@ def test_the_path_of_one_is_enough_where_another_has_its_name(
     user: BlockingKernelClient, kernel: AsyncKernelManager
 ) -> None:
     assert result(evaluate(server_with(kernel, "x.ipynb", "b/x.ipynb"), "x.ipynb", "'here'", LONG)) == "here"
+
+
+def server_with_cells(*cells: dict[str, Any]) -> Any:
+    """A server in which `a/x.ipynb` is open, and saved with these cells."""
+
+    async def get(path: str, content: bool, type: str) -> dict[str, Any]:
+        assert (path, content, type) == ("a/x.ipynb", True, "notebook")
+        return {"content": {"cells": cells}}
+
+    server = server_with(None, "a/x.ipynb")
+    server.contents_manager = SimpleNamespace(get=get)
+    return server
+
+
+CELLS = (
+    {"cell_type": "markdown", "id": "head", "source": "# Training"},
+    {"cell_type": "code", "id": "one", "execution_count": 3, "source": "x = 1"},
+    {"cell_type": "code", "id": "two", "execution_count": None, "source": "train()"},
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "found"),
+    [("one", ("In[3]", "x = 1")), ("In[3]", ("In[3]", "x = 1")), ("3", ("In[3]", "x = 1")),
+     ("two", ("cell two", "train()"))],
+)  # fmt: skip
+def test_a_cell_is_found_by_its_id_or_its_number(cell: str, found: tuple[str, str]) -> None:
+    assert asyncio.run(cell_text(server_with_cells(*CELLS), "x.ipynb", cell)) == found
+
+
+@pytest.mark.parametrize("cell", ["head", "In[4]", "three"])
+def test_a_cell_that_is_not_there_is_an_error_that_names_the_others(cell: str) -> None:
+    with pytest.raises(
+        ValueError, match=r"a/x.ipynb, as it is saved, has no code cell .+: it has one \(In\[3\]\), two"
+    ):
+        asyncio.run(cell_text(server_with_cells(*CELLS), "x.ipynb", cell))
+    with pytest.raises(ValueError, match="it has none"):
+        asyncio.run(cell_text(server_with_cells(), "x.ipynb", cell))

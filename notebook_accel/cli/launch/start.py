@@ -34,6 +34,8 @@ from notebook_accel.launch.system.network import ReservedPorts
 _WRAPPER = Path(__file__).parent / "wrapper.py"
 _ELASTIC = ("rdzv_conf", "tee", "log_dir", "role", "no_python")
 """Options that only torch's launcher has."""
+_OF_JOBS = ("stall_after", "co2_per_kwh")
+"""Settings of a job that are not for Python alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +141,11 @@ def _is_job(options: Mapping[str, Any], config: LaunchConfig, binding: Sequence[
 
 
 def _unused(config: LaunchConfig, *, is_job: bool) -> str:
-    """A notice of settings that only launches from Python use; `stall_after` is for jobs of scripts, too."""
+    """A notice of settings that only launches from Python use; some are for jobs of scripts, too."""
     left = [
         f"{name}{config.cite(name)}"
         for name, row in SETTINGS.items()
-        if row.python_only and name in config.sources and not (is_job and name == "stall_after")
+        if row.python_only and name in config.sources and not (is_job and name in _OF_JOBS)
     ]
     return f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
 

@@ -29,7 +29,8 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         job: The job.
         metric: Its main metric; `None` if nothing was reported, or if that isn't known.
     """
-    found = progress.overview(job)
+    found, used = progress.overview(job), job.energy
+    details = (date(job.started), job.hardware, "" if used is None else used.brief)
     return {
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
@@ -39,7 +40,7 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "seconds": job.seconds,
         "done": -1 if found.done is None else math.floor(1000 * found.done + 1e-6),
         "summary": _summary(job, found),
-        "details": " · ".join(part for part in (date(job.started), job.hardware) if part),
+        "details": " · ".join(part for part in details if part),
         "note": shortened(_note(job), _TEXT_LIMIT),
         "stopping": job.stopping,
         "metrics": [] if metric is None else [_metric(metric)],

@@ -88,6 +88,7 @@ class Launch:
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
             part_of=planned.part_of,
+            co2_per_kwh=planned.config.co2_per_kwh,
         )
         self.job.begin_with(rules)
         is_command = streams is not Streams.CALLS

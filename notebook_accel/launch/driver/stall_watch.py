@@ -2,7 +2,8 @@
 
 A bar that moves, a metric, a line of output and a new phase all count as progress. A job without progress has not
 necessarily stalled, since ranks may compute for hours. It has stalled when some ranks wait in collectives, and the
-ranks that they may be waiting for make no progress or wait in collectives too, unless the user has paused it.
+ranks that they may be waiting for make no progress or wait in collectives too, unless the user has paused it. A rank
+that imports a module says so, and again as further modules have been imported, which is progress.
 `StallWatch._has_stalled` is that rule.
 """
 
@@ -17,6 +18,9 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.requests import Replies, RequestRanks, request_stacks
+
+_LONGEST_IMPORT = 60.0
+"""Seconds that a single file may take to be imported, such as a large library on a slow disk."""
 
 
 class StallWatch:
@@ -87,11 +91,15 @@ class StallWatch:
         return sum(not state.phase.ended for state in self._job.ranks)
 
     def _without_progress(self, now: float) -> list[int]:
-        """The running ranks that have made no progress for `stall_after` seconds."""
+        """The running ranks that have made no progress for `stall_after` seconds, or longer while they import."""
         assert self._stall_after is not None
-        latest = now - self._stall_after
-        ranks = self._job.ranks
-        return [rank for rank, at in enumerate(self._last_progress) if at <= latest and not ranks[rank].phase.ended]
+        found, usual = [], self._stall_after
+        for rank, at in enumerate(self._last_progress):
+            state = self._job.ranks[rank]
+            limit = max(usual, _LONGEST_IMPORT) if state.is_importing else usual
+            if now - at >= limit and not state.phase.ended:
+                found.append(rank)
+        return found
 
 
 def _is_progress(event: Event, state: RankState) -> bool:

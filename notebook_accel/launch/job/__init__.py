@@ -19,5 +19,6 @@ location.py       ─ where the ranks are, as text, and their stacks
 progress.py       ─ summaries of the state, which all views share; headline.py words them
 describe.py       ─ a job as lines of text
 resources.py      ─ what ranks use of their machines, as text
+energy.py         ─ the energy that they have used
 text.py           ─ formats names and numbers
 """

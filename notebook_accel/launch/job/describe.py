@@ -174,7 +174,7 @@ def _rows(job: JobState, states: Sequence[RankState]) -> list[str]:
 
 
 def _rank(state: RankState, *, draws: bool = True) -> str:
-    parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.detail]
+    parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.doing]
     reason = progress.why_failed(state)
     if reason:
         parts.append(reason)

@@ -46,6 +46,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         versions: str = "",
         checkpoint_dir: str = "",
         part_of: str = "",
+        co2_per_kwh: float | None = None,
     ) -> None:
         super().__init__(
             JobStarted(
@@ -66,6 +67,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
                 versions=versions,
                 checkpoint_dir=checkpoint_dir,
                 part_of=part_of,
+                co2_per_kwh=co2_per_kwh,
             )
         )
         self.blocking = False

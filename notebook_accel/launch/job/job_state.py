@@ -15,6 +15,7 @@ from notebook_accel.events import (
     Controlled,
     ControlsChanged,
     DevicesAwaited,
+    EnergyUsed,
     Event,
     JobEnded,
     JobStarted,
@@ -35,7 +36,8 @@ from notebook_accel.events import (
     TunableChanged,
     as_float,
 )
-from notebook_accel.launch.job import text
+from notebook_accel.launch.job import energy, text
+from notebook_accel.launch.job.energy import Energy
 from notebook_accel.launch.job.metric_charts import JobCharts
 from notebook_accel.launch.job.output_log import OutputLog
 from notebook_accel.launch.job.rank_state import RankState
@@ -136,6 +138,8 @@ class JobState:
         """What can be done to the training of this attempt; `None` until it uses an Accelerator."""
         self.tunables: dict[str, TunableChanged] = {}
         """The values of this attempt that can be changed while it runs, by name."""
+        self._earlier_energy: EnergyUsed | None = None
+        """What the devices of earlier attempts have used; `None` if that was not counted."""
         self.rule_changes: dict[int, RuleChanged] = {}
         """The rules that it has had, by number, each as it is now."""
         self._start_ranks(start.size)
@@ -177,6 +181,15 @@ class JobState:
         return (self.ended or time.time()) - self.started
 
     @property
+    def energy(self) -> Energy | None:
+        """What its devices have used while it ran, for whatever ran there; `None` if nothing was counted."""
+        return energy.of(self._energy_used, self._start.co2_per_kwh)
+
+    @property
+    def _energy_used(self) -> EnergyUsed | None:
+        return energy.total(self._earlier_energy, self._ranks, self.world_size)
+
+    @property
     def is_paused(self) -> bool:
         """Whether its training waits until the user resumes it."""
         return any(state.phase is Phase.PAUSED for state in self._ranks)
@@ -216,6 +229,8 @@ class JobState:
             self.remarks.append(event)
         elif isinstance(event, CheckpointSaved):
             self.saved_step = event.step
+        elif isinstance(event, EnergyUsed):
+            self._earlier_energy = event
         elif isinstance(event, Seeded):
             self.seed = event.seed
         elif isinstance(event, DevicesAwaited):
@@ -243,6 +258,8 @@ class JobState:
             yield None, DevicesAwaited(self.awaits)
         stored = (*self.changes, *self.remarks, *self.tunables.values(), *self.rule_changes.values())
         yield from ((None, event) for event in stored)
+        if self._earlier_energy is not None:
+            yield None, self._earlier_energy
         if self.controls is not None:
             yield None, self.controls
         if self.saved_step is not None:
@@ -295,6 +312,7 @@ class JobState:
             self.restarts.append(Restart(event.attempt, size, event.reached))
         else:
             self.restarts.clear()
+        self._earlier_energy = self._energy_used
         self.began = None
         self.awaits = ""
         self.devices = tuple(event.devices or self._start.devices)

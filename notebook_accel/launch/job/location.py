@@ -35,14 +35,16 @@ StacksByRank = Mapping[int, Sequence[ThreadStack]]
 
 def of(state: RankState, threads: Sequence[ThreadStack]) -> Location:
     """The location of one rank, from its stacks if it has any, otherwise from its last report."""
+    doing, _, where = state.detail.partition(" at ")
     main = next((thread for thread in threads if thread.main), None)
     if main is None:
-        doing, _, where = state.detail.partition(" at ")
         return Location(state.rank, state.phase, doing, where)
     at = stack_frames.innermost_user_frame(main.frames)
-    doing, _ = stack_frames.outermost_collective((frame.filename, frame.name) for frame in reversed(main.frames))
+    if not state.is_importing and state.phase in _HAS_LOCATION:
+        found, _ = stack_frames.outermost_collective((frame.filename, frame.name) for frame in reversed(main.frames))
+        doing = found or main.call
     where = stack_frames.where(at) if at else ""
-    return Location(state.rank, state.phase, doing or main.call, where, stack_frames.with_sources(main.frames))
+    return Location(state.rank, state.phase, doing, where, stack_frames.with_sources(main.frames))
 
 
 def with_location(event: PhaseChanged) -> PhaseChanged:
@@ -67,6 +69,8 @@ def sentence(group: Sequence[Location]) -> str:
     if first.phase is Phase.RUNNING and not (first.doing or first.where):
         return f"{ranks} {'do' if several else 'does'} not say where {'they are' if several else 'it is'}"
     text = f"{ranks} {_PHRASES[first.phase][several]}"
+    if first.phase is Phase.LOADING and first.doing:
+        return f"{text}: {first.doing}"
     if first.phase not in _HAS_LOCATION:
         return text
     at = stack_frames.innermost_user_frame(first.frames)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from notebook_accel.events import (
     Bar,
+    EnergyUsed,
     Event,
     Exited,
     Failed,
@@ -29,6 +31,7 @@ from notebook_accel.events import (
     SnapshotSaved,
     StepTimes,
 )
+from notebook_accel.launch.job.text import clock
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -90,6 +93,9 @@ class RankState:
     """Its global number."""
     phase: Phase = Phase.STARTING
     detail: str = ""
+    """What it does in that phase, such as the collective that it waits in; empty if that is not known."""
+    importing_since: float = 0.0
+    """When it began to import what `detail` names, in seconds since the epoch; 0 if it doesn't import."""
     pid: int | None = None
     host: str = ""
     resident: int = 0
@@ -109,6 +115,8 @@ class RankState:
     """What its process used lately; `None` until it is read."""
     gpu: GpuUsage | None = None
     """What its GPU did lately; `None` without a GPU, and until it is read."""
+    energy: EnergyUsed | None = None
+    """What its devices have used so far; `None` if that is not counted."""
     step: int | None = None
     """How many steps its training has done, if it can be resumed."""
     step_times: StepTimes | None = None
@@ -140,6 +148,18 @@ class RankState:
         return self.failed is not None or self.returned is not None
 
     @property
+    def is_importing(self) -> bool:
+        """Whether it has imported a module for some time."""
+        return bool(self.importing_since) and not self.phase.ended
+
+    @property
+    def doing(self) -> str:
+        """What it does in its phase, of an import also how long: `import transformers, 12 s`."""
+        if not self.is_importing:
+            return self.detail
+        return f"{self.detail}, {clock(max(0.0, time.time() - self.importing_since))}"
+
+    @property
     def is_lost(self) -> bool:
         """Whether contact with its node was lost."""
         return self.exited is not None and bool(self.exited.lost)
@@ -149,7 +169,7 @@ class RankState:
         if isinstance(event, Hello):
             self.pid, self.host, self.phase = event.pid, event.host, Phase.IDLE
         elif isinstance(event, PhaseChanged):
-            self.phase, self.detail = event.phase, event.detail
+            self.phase, self.detail, self.importing_since = event.phase, event.detail, event.since
         elif isinstance(event, Saving):
             self.is_saving = event.is_on
         elif isinstance(event, Bar):
@@ -173,6 +193,8 @@ class RankState:
             self.process = event
         elif isinstance(event, GpuUsage):
             self.gpu = event
+        elif isinstance(event, EnergyUsed):
+            self.energy = event
         elif isinstance(event, StepTimes):
             self.step_times = event
         elif isinstance(event, Signalled):
@@ -184,10 +206,10 @@ class RankState:
             self.node_leaving = True
         elif isinstance(event, Failed):
             phase = Phase.STOPPED if self.interrupted and _ended_by_interrupt(event) else Phase.FAILED
-            self.failed, self.phase, self.detail = event, phase, ""
+            self.failed, self.phase, self.detail, self.importing_since = event, phase, "", 0.0
             self.step = self.step if event.step is None else event.step
         elif isinstance(event, Returned):
-            self.returned, self.phase, self.detail = event, Phase.DONE, ""
+            self.returned, self.phase, self.detail, self.importing_since = event, Phase.DONE, "", 0.0
         elif isinstance(event, Exited):
             self.exited = event
             if not self.answered:
@@ -202,7 +224,7 @@ class RankState:
             yield ResidentHistory([round(1000 * at) for at in moments], resident)
         if self.resident or self.device_used is not None or self.step is not None:
             yield Heartbeat(self.resident, self.device_used, self.device_total, self.step)
-        measured = self.process, self.gpu, self.step_times, self.peaks, self.largest
+        measured = self.process, self.gpu, self.energy, self.step_times, self.peaks, self.largest
         yield from (event for event in measured if event is not None)
         if self.snapshot:
             yield SnapshotSaved(self.snapshot)
@@ -216,7 +238,7 @@ class RankState:
         if self.node_leaving:
             yield NodeLeaving()
         yield from (event for event in (self.failed, self.returned, self.exited) if event is not None)
-        yield PhaseChanged(self.phase, self.detail)
+        yield PhaseChanged(self.phase, self.detail, since=self.importing_since)
 
     def take(self, other: RankState) -> None:
         """Takes the state that is folded from the `events` of this rank; what these leave out stays."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from notebook_accel.events import GpuUsage, LiveArray, OutOfMemory
 from notebook_accel.hardware import GpuReading
 from notebook_accel.hardware.device_probe import HARDWARE, POWER_BRAKE, TEMPERATURE
+from notebook_accel.launch.job import energy
 from notebook_accel.launch.job.rank_state import RankState
 from notebook_accel.launch.job.text import duration, size
 from notebook_accel.launch.wire import stack_frames
@@ -56,11 +57,11 @@ def brief(state: RankState) -> str:
 
 
 def facts(state: RankState) -> dict[str, str]:
-    """Everything that was read, by what it is, and the most memory of each phase."""
+    """Everything that was read, by what it is, the energy of its devices, and the most memory of each phase."""
     found = {} if state.phase.ended else dict(_process_facts(state))
     if state.gpu is not None and not state.phase.ended:
         found |= dict(_gpu_facts(state.gpu))
-    return found | memory_peaks(state)
+    return found | energy.of_rank(state) | memory_peaks(state)
 
 
 def warning(state: RankState) -> str:

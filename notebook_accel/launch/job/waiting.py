@@ -100,7 +100,8 @@ class Wait:
             return Waited(REACHED, reached)
         if ended:
             return Waited(ENDED, self._without(f"it has ended ({job.status.value})"))
-        return None if job.stalled is None else Waited(STALLED, self._without("it is stalled"))
+        is_stalled = job.stalled is not None and not job.stopping
+        return Waited(STALLED, self._without("it is stalled")) if is_stalled else None
 
     def until(self, timeout: float, pause: Callable[[float], object]) -> Waited:
         """Waits until something happens.

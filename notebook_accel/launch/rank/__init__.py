@@ -10,6 +10,7 @@ exceptions.py       ─ turns exceptions into events
 stacks/             ─ where the threads are, and whether one waits in a collective
 flight_recorder.py  ─ which collectives are outstanding, according to torch
 memory.py           ─ how much memory the rank uses
+energy.py           ─ how much energy its devices use
 out_of_memory.py    ─ what holds that memory
 training_control.py ─ pauses and changes the training
 step_profiles.py    ─ profiles training steps

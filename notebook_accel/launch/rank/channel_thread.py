@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 
 from notebook_accel import events
 from notebook_accel.errors import StreamError
@@ -40,11 +41,13 @@ from notebook_accel.events import (
 from notebook_accel.launch.rank import flight_recorder
 from notebook_accel.launch.rank.coalescer import Coalescer
 from notebook_accel.launch.rank.debug_adapter import hide_thread
+from notebook_accel.launch.rank.energy import Energy
 from notebook_accel.launch.rank.memory import Memory
 from notebook_accel.launch.rank.out_of_memory import Growth
 from notebook_accel.launch.rank.stacks import stack_sampler
 from notebook_accel.launch.rank.stacks.collective_wait import WaitDetector
 from notebook_accel.launch.rank.stacks.hot_lines import HotLines
+from notebook_accel.launch.rank.stacks.imports import ImportDetector
 from notebook_accel.launch.rank.stacks.stack_profile import StackProfiles
 from notebook_accel.launch.rank.step_profiles import StepProfiles
 from notebook_accel.launch.rank.training_control import TrainingControl
@@ -97,9 +100,12 @@ class ChannelThread:
         self._coalescer = Coalescer(pace)
         self._heartbeat = heartbeat
         self._memory = Memory(heartbeat)
+        self._energy = Energy()
         self._timeout = min(heartbeat, REPORT_INTERVAL)
         self._main_ident = 0
         self._wait_detector = WaitDetector(0)
+        self._imports = ImportDetector(lambda: self._memory.phase)
+        self._hot_lines = HotLines()
         self._profiles = StackProfiles(0)
         self._step_profiles = StepProfiles(0, self.emit)
         self._control = TrainingControl(self.emit, lambda: self._step_profiles.arm())
@@ -114,7 +120,7 @@ class ChannelThread:
         """Starts the thread, for the user's code on the thread that calls this, and takes its events from then on."""
         self._main_ident = threading.get_ident()
         self._memory = Memory(self._heartbeat, Growth(self._main_ident))
-        self._wait_detector = WaitDetector(self._main_ident, on_sample=HotLines().add)
+        self._wait_detector = WaitDetector(self._main_ident, on_sample=self._on_sample)
         self._profiles = StackProfiles(self._main_ident)
         self._step_profiles = StepProfiles(self._main_ident, self.emit)
         events.set_sink(self.emit, self._coalescer.add_metrics, self._control, self.wait_until_sent)
@@ -160,6 +166,7 @@ class ChannelThread:
             self._send_together(self._coalescer.take_all(now) if is_awaited else self._coalescer.take(now))
             if self.is_running:
                 self._send_together(self._wait_detector.sample(now))
+                self._send_together(self._imports.take())
             is_over = any(isinstance(event, (Returned, Failed)) for event, _, _ in queued)
             for event, fds, at_once in queued:
                 if isinstance(event, threading.Event):
@@ -172,6 +179,8 @@ class ChannelThread:
         self._step_profiles.on_call_end()
         self._control.on_call_end()
         self._memory.on_call_end()
+        for event in self._energy.on_call_end(time.monotonic()):
+            self.emit(event, at_once=False)
 
     def finish(self) -> None:
         """Stops receiving events, and returns once those that are queued have been sent."""
@@ -211,11 +220,17 @@ class ChannelThread:
         self._step_profiles.poll(time.monotonic())
         if not readable:
             self._send_together(self._memory.sample(time.monotonic()))
+            if self.is_running:
+                self._send_together(self._energy.sample(time.monotonic()))
         if wakeup_fd in readable:
             self._wakeup.clear()
         self.flush()
         if channel_fd in readable:
             self._on_messages(self._channel.receive(wait=True))
+
+    def _on_sample(self, thread: int, frame: FrameType) -> None:
+        self._hot_lines.add(thread, frame)
+        self._imports.add(frame)
 
     def _on_messages(self, messages: list[Message] | None) -> None:
         for message in messages or ():
@@ -260,6 +275,7 @@ class ChannelThread:
             self._send_together(self._profiles.finish())
         if isinstance(event, (Returned, Failed)):
             self._wait_detector.reset()
+            self._imports.reset()
         try:
             self._channel.send(*to_wire(event), fds)
         except StreamError as error:

@@ -9,6 +9,7 @@ In the kernel:
     free_names.py    ─ finds the names that a cell reads
     variable_sync.py ─ sends the notebook's variables that the ranks lack, unless a rank has changed its own
     notices.py       ─ words what is said of ranks, their variables and their settings
+    cell_function.py ─ a cell as a function, for a job of its own
     every_cell.py    ─ makes IPython run each cell in this way, without `%%accelerate`
 
 On both sides:

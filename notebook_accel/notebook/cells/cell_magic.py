@@ -140,7 +140,14 @@ class _CellRun:
     ) -> None:
         self.requests = StopRequests()
         plan = ranks.plan
-        self.job = Job(place, 0, ranks.size, plan.device_text, devices=plan.device_ids)
+        self.job = Job(
+            place,
+            0,
+            ranks.size,
+            plan.device_text,
+            devices=plan.device_ids,
+            co2_per_kwh=plan.config.co2_per_kwh,
+        )
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: console.current.show(self.job)
         self._session = session

@@ -7,6 +7,7 @@ import linecache
 import sys
 import sysconfig
 import threading
+import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -36,6 +37,7 @@ from notebook_accel.events import (
     from_wire,
     to_wire,
 )
+from notebook_accel.insight.explanation import explain
 from notebook_accel.launch.driver.stall_watch import StallWatch
 from notebook_accel.launch.job import describe, location
 from notebook_accel.launch.job.job import Job
@@ -339,6 +341,34 @@ def test_a_stall_ends_with_the_first_progress_and_is_told_anew() -> None:
     watched.wait(1)
     assert watched.pass_time()
     assert watched.asked == 3
+
+
+def test_a_rank_that_imports_has_not_stalled_for_a_minute() -> None:
+    watched = Watched()
+    watched.wait(0, 2)
+    watched.say(1, PhaseChanged(Phase.RUNNING, "import transformers", since=time.time() - 12))
+    assert not watched.pass_time(59)
+    assert "running   import transformers, " in describe.summary(watched.job)
+    [finding] = explain(watched.job).findings
+    assert finding.kind == "imports"
+    assert finding.text.startswith("rank 1: import transformers, ")
+    watched.say(1, PhaseChanged(Phase.RUNNING, "import transformers", since=time.time() - 71))  # further modules
+    assert not watched.pass_time(59)
+    assert watched.pass_time(2)
+    assert "rank 1 is in import transformers at /me/train.py line 12" in location.explain(watched.job)
+
+
+def test_a_rank_that_imports_before_its_function_begins_is_told_apart_from_one_that_hangs() -> None:
+    watched = Watched(2)
+    watched.wait(0)
+    watched.say(1, PhaseChanged(Phase.LOADING, "import transformers", since=time.time()))
+    assert not watched.pass_time(59)
+    assert watched.pass_time(2)
+    assert "rank 1 still loads the function: import transformers" in location.explain(watched.job)
+    watched.say(1, PhaseChanged(Phase.RUNNING))
+    assert not watched.pass_time(1)
+    assert "import" not in describe.summary(watched.job)
+    assert watched.pass_time(10)
 
 
 def test_nothing_is_told_where_that_was_switched_off() -> None:
