@@ -274,13 +274,11 @@ def last_records(count: int) -> list[Record]:
 def unended_records() -> list[Record]:
     """The records of jobs that have not recorded their end, oldest first; fast also among a thousand that have."""
     parent = folder()
-    every = names(parent)
+    every = set(_listed(parent))
     ended = _ended.setdefault(parent, set())
     ended.intersection_update(every)
     found = []
-    for name in every:
-        if name in ended:
-            continue
+    for name in sorted(filter(_is_name, every - ended)):
         path = f"{parent}/{name}"
         if os.path.lexists(f"{path}/running"):
             found.append(Record(Path(path)))
@@ -293,8 +291,12 @@ def unended_records() -> list[Record]:
 
 def names(parent: Path) -> list[str]:
     """The names of the folders of jobs, oldest first."""
+    return sorted(filter(_is_name, _listed(parent)))
+
+
+def _listed(parent: Path) -> list[str]:
     try:
-        return sorted(filter(_is_name, os.listdir(parent)))
+        return os.listdir(parent)
     except OSError:
         return []
 
