@@ -37,11 +37,11 @@ _OVERFLOWING = """root => {
     const right = root.getBoundingClientRect().right + 1;
     const sticksOut = node => node.getBoundingClientRect().width && node.getBoundingClientRect().right > right;
     const isCut = node => node.clientWidth && node.scrollWidth > node.clientWidth + 1
-        && getComputedStyle(node).overflowX !== "visible" && !node.matches("pre, .na-unseen, .na-memory");
+        && getComputedStyle(node).overflowX !== "visible" && !node.matches("pre, input, .na-unseen, .na-memory");
     return [...root.querySelectorAll("*")].filter(node => sticksOut(node) || isCut(node))
         .map(node => `${node.tagName} ${node.className}: ${node.textContent.slice(0, 60)}`);
 }"""
-"""What lies beyond the right edge, or is cut off within it."""
+"""What lies beyond the right edge, or is cut off within it. The text of a field can be scrolled."""
 
 
 def fits(cell: Cell) -> None:
