@@ -104,7 +104,10 @@ def test_the_progress_so_far_is_sent_before_the_end_and_before_a_question(starte
     report(loss=0.5)
     for each in (event, PhaseChanged(Phase.RUNNING)):
         events.emit(each)
-    assert [each.kind for each in started.received_until(type(event))] == ["reports", event.kind]
+    found: list[str] = []
+    while event.kind not in found:  # on a busy machine, samples of the memory may come first
+        found += [each.kind for each in started.received(1) if not isinstance(each, (Heartbeat, MemoryPeaks))]
+    assert found[:2] == ["reports", event.kind]
 
 
 def test_what_must_arrive_has_been_sent_with_the_progress_so_far(started: Other) -> None:
