@@ -112,6 +112,15 @@ def test_a_training_that_waits_for_a_checkpoint_is_saving() -> None:
     assert states() == {"running"}
 
 
+def test_a_job_that_went_on_to_its_end_is_not_said_to_be_stalled() -> None:
+    job = a_job(2)
+    job.apply(None, Stalled([Location(0, Phase.WAITING, "barrier"), Location(1, Phase.RUNNING)], job.started))
+    assert "No progress" in StateMaker(job).make()["head"]["note"]
+    job.finish(Status.DONE)
+    assert StateMaker(job).make()["head"]["note"] == ""
+    assert {rank["mark"] for rank in StateMaker(job).make()["ranks"].values()} == {""}
+
+
 def test_machines_are_told_where_there_are_several() -> None:
     job = a_job(4)
     maker = StateMaker(job)

@@ -33,7 +33,8 @@ export class RunTable {
   }
 
   private draw(): void {
-    const titles = [...new Set(this.runs.flatMap((run) => run.facts.map((fact) => fact.name)))];
+    const known = this.runs.flatMap((run) => run.facts).filter((fact) => fact.text);
+    const titles = [...new Set(known.map((fact) => fact.name))];
     const onSearch = (event: Event) => {
       this.search = (event.target as HTMLInputElement).value.toLowerCase();
       this.draw();

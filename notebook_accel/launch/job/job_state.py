@@ -243,6 +243,8 @@ class JobState:
             self.outcome, self.status, self.ended = event, Status(event.status), event.at
             if self.status.is_lost:
                 self._lose_ranks()
+            elif self.status is Status.DONE:
+                self.stalled = None  # it went on and returned before anything else could show that
         for listener in self._listeners:
             listener(rank, event)
 
