@@ -34,7 +34,7 @@ def as_function(shell: InteractiveShell, text: str, name: str) -> FunctionType:
         name: What to call it in tracebacks, such as `In[3]`.
 
     Raises:
-        ConfigurationError: It is no Python, or contains what only IPython runs.
+        ConfigurationError: It is not Python, or contains what only IPython runs.
     """
     first, _, rest = text.partition("\n")
     if first.startswith(_MAGIC):
