@@ -14,9 +14,9 @@ from notebook_accel.errors import ConfigurationError, RankError
 from notebook_accel.insight import comparison, pictures
 from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.driver import launcher
+from notebook_accel.launch.driver.launcher import BACKGROUND
 from notebook_accel.launch.job import rank_error, text
 from notebook_accel.launch.job.job import Job
-from notebook_accel.launch.journal.saved_launch import BACKGROUND
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
 from notebook_accel.rehearsal_flag import VARIABLE

@@ -19,13 +19,12 @@ from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event, JobEnded
 from notebook_accel.insight.metric_steps import MetricSteps
 from notebook_accel.launch.driver import attach, launcher
-from notebook_accel.launch.driver.launcher import Call
+from notebook_accel.launch.driver.launcher import BACKGROUND, DETACHED, Call
 from notebook_accel.launch.driver.notifications import ENDED, FAILED, Notification, Sender, in_words
 from notebook_accel.launch.driver.stop_policy import StopRequests, catch_sigint
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.saved_launch import BACKGROUND, DETACHED
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
 from notebook_accel.runs.board import Board

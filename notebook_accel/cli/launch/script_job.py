@@ -96,7 +96,7 @@ def _saved(planned: Plan, words: Sequence[str], name: str) -> SavedLaunch | None
     if not planned.config.checkpoint_dir:
         return None
     from notebook_accel.launch.driver import stored_code
-    from notebook_accel.launch.journal.saved_launch import BLOCKING
+    from notebook_accel.launch.driver.launcher import BLOCKING
     from notebook_accel.launch.rank import script
     from notebook_accel.launch.wire import payload
 

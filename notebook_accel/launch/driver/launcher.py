@@ -29,7 +29,6 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
-from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED, SavedLaunch
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import payload
@@ -39,7 +38,11 @@ if TYPE_CHECKING:
     from notebook_accel.launch.driver.launch import Launch
     from notebook_accel.launch.job.job import Job
     from notebook_accel.launch.job.rules import NewRule
+    from notebook_accel.launch.journal.saved_launch import SavedLaunch
     from notebook_accel.launch.plan.plan import Plan
+
+BLOCKING, BACKGROUND, DETACHED = "blocking", "background", "detached"
+"""How a launch is made: plainly, with `block=False`, or with `detach=True`."""
 
 
 @explained(launch_advice)
@@ -207,7 +210,7 @@ def launch(
     Args:
         settings: The settings of the launch.
         call: The call, as `check_call` returns it.
-        mode: A constant of `saved_launch.py`.
+        mode: How it is made.
         in_process: Whether its only rank runs in this process.
         part_of: The ID of a sweep that it is a trial of.
         rules: What to do by itself when a metric meets a condition.
@@ -288,7 +291,7 @@ class Prepared:
         Args:
             packed: The call; is closed.
             name: The name of its function.
-            mode: A constant of `saved_launch.py`.
+            mode: How it is made.
             saved: What is needed to launch it again, if it saves checkpoints.
 
         Returns:

@@ -15,8 +15,8 @@ from notebook_accel.config.call_arguments import check_call, check_detach
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, LaunchError, PayloadError
 from notebook_accel.launch.driver import launcher, map_output
+from notebook_accel.launch.driver.launcher import BACKGROUND, BLOCKING, DETACHED
 from notebook_accel.launch.driver.map_launch import MapLaunch, MapOrder
-from notebook_accel.launch.journal.saved_launch import BACKGROUND, BLOCKING, DETACHED
 from notebook_accel.launch.wire import map_call
 from notebook_accel.launch.wire.map_call import MapCall
 

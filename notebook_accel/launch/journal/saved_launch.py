@@ -22,8 +22,6 @@ FORMAT = 2
 """The version of the file format; a change that older readers would misread increments it."""
 MOST_BYTES = 64 * 2**20
 """A larger call is not stored."""
-BLOCKING, BACKGROUND, DETACHED = "blocking", "background", "detached"
-"""How a launch was made: plainly, with `block=False`, or with `detach=True`."""
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -36,6 +34,7 @@ class SavedLaunch:
     """The absolute path of the folder of its checkpoints."""
     name: str
     mode: str
+    """How it was made: a constant of `launcher.py`."""
     function: str
     """The qualified name of its function in the notebook; empty if it has none, as a partial does."""
     definitions: Mapping[str, str]

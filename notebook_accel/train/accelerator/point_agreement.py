@@ -53,6 +53,8 @@ class PointAgreement:
         self._rank, self._size = (0, 1) if messages is None else (messages.rank, messages.size)
         self._changed = threading.Condition()
         self._passed = 0
+        self._look_at = math.inf
+        """The first point at which there is something to do."""
         self._expect()
         self._reason = ""
         self._round = 0
@@ -136,7 +138,6 @@ class PointAgreement:
         """Sets the point at which this rank waits for answers, or the one that is agreed."""
         self._wait_at, self._agreed = wait_at, agreed
         self._look_at = min(wait_at, agreed - 1)
-        """The first point at which there is something to do."""
 
     def _is_left_alone(self) -> bool:
         """Whether a rank has ended without an answer. It never will, and the next collective will fail."""

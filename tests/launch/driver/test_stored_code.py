@@ -10,7 +10,8 @@ import pytest
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.launch.driver import stored_code
-from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
+from notebook_accel.launch.driver.launcher import BLOCKING
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import payload
 from tests.launch.journal.cases import Notices

@@ -9,11 +9,12 @@ import pytest
 
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import JobLostError
+from notebook_accel.launch.driver.launcher import BLOCKING
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import saved_launch
 from notebook_accel.launch.journal.records import Record
-from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 
 SAVED = SavedLaunch(

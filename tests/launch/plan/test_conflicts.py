@@ -14,10 +14,11 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.config.settings import Source
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.launch.driver.launcher import BLOCKING
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import records
-from notebook_accel.launch.journal.saved_launch import BLOCKING, SavedLaunch
+from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts
 from notebook_accel.launch.plan.plan import Plan

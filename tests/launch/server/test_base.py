@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def control_group() -> Iterator[Path]:
             group.mkdir()
             if (group / "cgroup.procs").exists():
                 yield group
-                assert wait_until(lambda: is_removed(group))  # once the last process in it has gone
+                assert wait_until(partial(is_removed, group))  # once the last process in it has gone
                 return
             group.rmdir()
     pytest.skip("this user may make no control groups here")
