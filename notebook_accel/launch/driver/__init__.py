@@ -1,10 +1,10 @@
 """The driver: the kernel, or the process of a detached job. It starts ranks, reads their events, and stops them.
 
 launcher.py         ─ `notebook_launcher`, which users call; start reading here
-map_on_ranks.py     ─ `map_on_ranks`, which users call; map_work.py gives out its items, map_results.py keeps values,
-                      and map_output.py makes of them what it returns
+map_on_ranks.py     ─ `map_on_ranks`, which users call; map_launch.py is the launch of a map, map_work.py gives out its
+                      items, map_results.py keeps values, and map_output.py makes of them what it returns
 launch.py           ─ one launch: a job with an attempt for each restart
-device_line.py      ─ waits until its devices are free
+device_line.py      ─ waits until devices for it are free
 call_runner.py      ─ one call on its ranks: the event loop, the timers, and where each event goes
 stop_policy.py      ─ why ranks are stopped, and when each signal is due
 escalation.py       ─ sends these signals: SIGINT, then SIGTERM, then SIGKILL
