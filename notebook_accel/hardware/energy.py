@@ -2,7 +2,7 @@
 
 A counter is a whole device's: it counts what every process does there. Source: "NVML API Reference",
 `nvmlDeviceGetTotalEnergyConsumption`; "Power Capping Framework" of the Linux kernel, whose zones of RAPL are packages
-and their parts. Memory is no part of its package.
+and their parts. A package does not include its memory.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Zone:
 
         Raises:
             OSError: It can't be read, most often because only root may.
-            ValueError: It is no number.
+            ValueError: It is not a number.
         """
         return int((self.folder / "energy_uj").read_text()) / 1e6
 
