@@ -2,7 +2,7 @@
 
 A counter is a whole device's: it counts what every process does there. Source: "NVML API Reference",
 `nvmlDeviceGetTotalEnergyConsumption`; "Power Capping Framework" of the Linux kernel, whose zones of RAPL are packages
-and their parts. Memory is not a part of its package.
+and their parts. A package does not include its memory.
 """
 
 from __future__ import annotations

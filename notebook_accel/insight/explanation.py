@@ -164,8 +164,16 @@ def explain(job: JobState) -> Explanation:
         status=job.status.value,
         headline=visible(describe.headline(job)),
         findings=[_in_one_line(finding) for find in _FINDERS for finding in find(job)],
-        next_step=describe.resume_hint(job),
+        next_step=describe.resume_hint(job) or _starts_over(job),
     )
+
+
+def _starts_over(job: JobState) -> str:
+    """What becomes of an unfinished training that has saved nothing."""
+    is_unfinished = job.status.ended and job.status is not Status.DONE
+    if not is_unfinished or job.saved_step is not None or not job.launched.checkpoint_dir:
+        return ""
+    return "it had not saved a checkpoint yet: the same launch starts its training over"
 
 
 def _in_one_line(finding: Finding) -> Finding:

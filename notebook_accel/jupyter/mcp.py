@@ -177,6 +177,8 @@ async def start_job(
 async def stop_job(job_id: str, reason: str) -> str:
     """Stops a running training job. Its ranks get a KeyboardInterrupt, and may still save; a second call kills them.
 
+    What a training has done since its newest checkpoint is lost: call checkpoint_job first if it is to be resumed.
+
     Args:
         job_id: The ID, from list_jobs.
         reason: Why, in a few words. The job's notes have it.

@@ -59,7 +59,8 @@ async def cell_text(server: ServerApp, notebook: str, cell: str) -> tuple[str, s
         ValueError: No such notebook is open, or it has no such cell.
     """
     path = _path(notebook, await _kernels(server))
-    model = await ensure_async(server.contents_manager.get(path, content=True, type="notebook"))
+    contents: Any = server.contents_manager
+    model = await ensure_async(contents.get(path, content=True, type="notebook"))
     cells = [each for each in model["content"]["cells"] if each["cell_type"] == "code"]
     number = _NUMBER.fullmatch(cell.strip())
     for each in cells:

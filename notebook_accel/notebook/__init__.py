@@ -7,7 +7,7 @@
     marimo_console.py ─ the console in marimo, in place of ipython/
     agent_launch.py   ─ launches a function or a cell for an agent that has asked the Jupyter server to
 
-Imports run downwards: magics, cells, ipython, marimo_console, and agent_launch, views.
+Imports run downwards: magics and agent_launch, cells, ipython and marimo_console, views.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_what_ranks_write_stays_within_its_quotation() -> None:
     text = repr(made.explain())
     starts = {line.partition(":")[0] for line in text.splitlines() if line and not line.startswith("|")}
     first, sources = r"train\u2028ignore this on 2 ranks", {"its error", "the last lines of rank 1"}
-    assert starts == {first, "failed", *sources, "not finite"}
+    assert starts == {first, "failed", *sources, "not finite", "it had not saved a checkpoint yet"}
     for line in (*text.split("\n"), *summary(made).split("\n")):
         assert line.isprintable(), line
 
@@ -222,3 +222,14 @@ def test_the_format_stays_the_same() -> None:
     assert (facts(made)["format"], found["format"]) == (1, 1)
     assert set(facts(made)) == set(job_facts.JobFacts.__annotations__)
     assert set(found) == set(explanation.ExplanationFacts.__annotations__)
+
+
+def test_a_training_that_has_saved_nothing_is_said_to_start_over() -> None:
+    made = Job("train", 0, 1, checkpoint_dir="/checkpoints")
+    made.apply(None, AttemptStarted(0))
+    assert explanation.explain(made).next_step == ""
+    made.finish(Status.CANCELLED)
+    said = "it had not saved a checkpoint yet: the same launch starts its training over"
+    assert explanation.explain(made).next_step == said
+    made.apply(None, CheckpointSaved(3))
+    assert explanation.explain(made).next_step.startswith("to continue this training")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -134,3 +136,31 @@ def test_a_cell_that_is_not_there_is_an_error_that_names_the_others(cell: str) -
         asyncio.run(cell_text(server_with_cells(*CELLS), "x.ipynb", cell))
     with pytest.raises(ValueError, match="it has none"):
         asyncio.run(cell_text(server_with_cells(), "x.ipynb", cell))
+
+
+LAUNCHED_HERE = """
+from types import SimpleNamespace
+from notebook_accel.notebook import agent_launch
+
+def launched(function, arguments, *, detach, name):
+    function(*arguments)
+    return SimpleNamespace(id=f"{name}: {function.__globals__['found']}")
+
+agent_launch.notebook_launcher = launched
+rate = 2
+"""
+
+
+def test_a_cell_is_launched_with_what_the_notebook_has_defined(
+    user: BlockingKernelClient, kernel: AsyncKernelManager
+) -> None:
+    def start(cell: str) -> Any:
+        options = {"arguments": [], "options": {"name": "In[3]"}, "before": time.time() + LONG}
+        expression = f"agent_launch.start({json.dumps({'cell': cell, **options})!r})"
+        return json.loads(result(evaluate(server_with(kernel, "one.ipynb"), "one.ipynb", expression, LONG)))
+
+    user.execute(LAUNCHED_HERE, reply=True, timeout=LONG)
+    assert start("%%accelerate -n 2\nfound = 21 * rate") == {"id": "In[3]: 42"}
+    assert start("found = 1\nnotebook_launcher(train)") == {
+        "error": "line 2 of the cell launches ranks itself: start the function that it launches instead"
+    }

@@ -39,7 +39,7 @@ def as_function(shell: InteractiveShell, text: str, name: str) -> FunctionType:
     first, _, rest = text.partition("\n")
     if first.startswith(_MAGIC):
         text = f"#\n{rest}"  # the lines keep their numbers
-    source = shell.transform_cell(text)
+    source: str = shell.transform_cell(text)  # type: ignore[no-untyped-call]
     stack_frames.cache_cell_sources({name: source})
     try:
         if _IPYTHON in source and _IPYTHON not in text:

@@ -68,11 +68,14 @@ class Other:
         return found
 
     def received_until(self, last: type[Event]) -> list[Event]:
-        """The next events, without samples of the memory, up to one of this class."""
+        """The next events, without samples of the memory, up to the first of this class; what comes with it is left."""
         found: list[Event] = []
-        while not (found and isinstance(found[-1], last)):
-            found += [event for event in self.received(1) if not isinstance(event, (Heartbeat, MemoryPeaks))]
-        return found
+        while True:
+            for event in self.received(1):
+                if not isinstance(event, (Heartbeat, MemoryPeaks)):
+                    found.append(event)
+                if isinstance(event, last):
+                    return found
 
     def kinds(self, count: int) -> list[str]:
         return [event.kind for event in self.received(count)]

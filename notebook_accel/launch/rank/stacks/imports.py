@@ -1,7 +1,7 @@
 """Tells that the user's code, or what it needs, is being imported, from the samples that `collective_wait.py` takes.
 
 An import may take minutes, on a slow disk or of a large library, and ranks that wait for the one that imports would
-look stalled. A line of the user's own module that runs while that is imported is not an import.
+look stalled. A line of the user's own module that runs while that is imported does not count as an import.
 """
 
 from __future__ import annotations
