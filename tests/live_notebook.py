@@ -34,7 +34,7 @@ each of them three seconds."""
 PYTHON = os.environ.get("KERNEL_PYTHON", sys.executable)
 """The interpreter that runs kernels: other environments have other versions of what makes a notebook."""
 OWN_SERVER = {base_server.VARIABLE: "0"}
-"""The environment of a kernel that shares no base server: it starts a fork server of its own."""
+"""The environment of a kernel that shares no base server: it starts a fork server of its own, as do its agents."""
 MARK = "NOTEBOOK_UNDER_TEST"
 """A variable that a kernel and all that it starts carry, whoever their parent has become.
 

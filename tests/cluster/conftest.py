@@ -16,7 +16,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kernel.conftest import end, nothing_is_left
-from tests.live_notebook import UNTRAINED, Notebook
+from tests.live_notebook import OWN_SERVER, UNTRAINED, Notebook
 
 _HERE = Path(__file__).parent
 _OWN_CLUSTERS = {"test_hosts.py": "namespaces", "ssh": "ssh"}
@@ -157,7 +157,7 @@ class Shared:
         if self._notebook is not None and not self._notebook.is_usable():
             self.drop()
         if self._notebook is None:
-            self._notebook = Notebook()
+            self._notebook = Notebook(env=OWN_SERVER)
             self._notebook.check(PRELUDE + self._cluster.setting)
         self._notebook.check("notebook_launcher(int)", timeout=_BOUND)  # which no test should wait for
         return self._notebook
@@ -193,7 +193,7 @@ def open_notebook() -> Iterator[Callable[..., Notebook]]:
     opened: list[Notebook] = []
 
     def open_one(**options: Any) -> Notebook:
-        opened.append(Notebook(**options))
+        opened.append(Notebook(**{"env": OWN_SERVER, **options}))
         return opened[-1]
 
     yield open_one
