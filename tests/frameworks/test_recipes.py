@@ -17,7 +17,7 @@ def test_a_recipe_runs(name: str, notebook: Notebook, tmp_path: Path) -> None:
     """Long: kernel and server import what is trained with, and it trains."""
     notebook.check(f"%reset -f\nimport os\nos.chdir({str(tmp_path)!r})")
     notebook.check(
-        "import datasets, lightning, notebook_accel, peft, transformers, trl\nfrom transformers import LlamaForCausalLM",
+        "import datasets, lightning, notebook_accel, peft, trl\nfrom transformers import LlamaForCausalLM",
         timeout=LONG,
     )
     wait_for_server(notebook)
