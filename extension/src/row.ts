@@ -25,9 +25,11 @@ export function row(
   const words = [rank.text, timeLeft(rank)].filter(Boolean).join(", ");
   const values = inOrderOf(names, rank.values);
   const valueLines = values.map(([name, value]) => `${name} ${value}`).join("\n");
-  const cells = names.map(
-    (name) => html`<span class="na-number"><span class="na-unseen">${name} </span>${rank.values[name]}</span>`,
-  );
+  const cells = names.map((name) => {
+    const value = rank.values[name];
+    const label = value === undefined ? nothing : html`<span class="na-unseen">${name} </span>`;
+    return html`<span class="na-number">${label}<span>${value}</span></span>`;
+  });
   const usage = [rank.memory, ...Object.entries(rank.usage_facts).map(([name, value]) => `${name}: ${value}`)];
   return html`<div class="na-row" role="listitem" data-rank=${number} data-phase=${rank.phase}
     data-marked=${rank.mark ? "" : nothing}>

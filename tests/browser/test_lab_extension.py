@@ -164,7 +164,7 @@ def compare(page: Page, sidebar: Locator, front_end: str) -> None:
     expect(tab.locator("tbody th")).to_have_text([re.compile(r"^fail\(\), "), re.compile(r"^train\(\), ")])
     expect(tab.locator("tbody tr").first).to_contain_text("failed")
     expect(tab.locator("tbody tr").first).to_contain_text(".ipynb")
-    tab.get_by_role("button", name="Sort by Last").click()
+    tab.get_by_role("button", name="Last", exact=True).click()
     expect(tab.locator("tbody th").first).to_contain_text("train()")
     tab.get_by_label("Filter jobs").fill("fail")
     expect(tab.locator("tbody tr")).to_have_count(1)

@@ -90,6 +90,8 @@ def test_a_narrow_cell_has_all_of_it(page: Page) -> None:
     bar = cell.rank(1).get_by_role("progressbar").bounding_box()
     assert bar is not None
     assert bar["width"] > 40, "its bars are hardly to be seen"
+    page.tab.set_viewport_size({"width": 900, "height": 900})
+    cell.rank(1).locator(".na-values").scroll_into_view_if_needed()
     name = cell.rank(1).locator(".na-values .na-unseen").first.bounding_box()
     assert name is not None
     assert name["width"] > 20, "a value without a title has its name beside it"

@@ -29,7 +29,9 @@ export interface PlotOptions {
 
 const FONT_SIZE = 11;
 /** The distances between two numbers at the axis of steps, which are whole. */
-const STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+const STEPS = Array.from({ length: 8 }, (_, power) =>
+  [1, 2, 5, 10, 20, 25, 50].map((step) => step * 100 ** power),
+).flat();
 /** Room for half of the last step below the right edge, in pixels. */
 const RIGHT = 18;
 /** The share of the height that is left free above and below the lines. */
