@@ -12,6 +12,7 @@ import pytest
 
 from notebook_accel.errors import LaunchError
 from notebook_accel.events import Bar, Event, Exited, Written
+from notebook_accel.launch.cluster.clock_offset import SAME_CLOCK
 from notebook_accel.launch.cluster.event_frames import EventFrames, coalesce
 from notebook_accel.launch.engines.cluster_ranks import ClusterRanks
 from notebook_accel.launch.engines.contract import NodeRequest, RanksSpec, Rendezvous
@@ -47,7 +48,7 @@ class Bridge:
         return [message.header for message in found]
 
     def say(self, rank: int, *events: Event) -> None:
-        for header, blobs in coalesce([EventFrames(1, "node-b", 0.0).of(rank, event) for event in events]):
+        for header, blobs in coalesce([EventFrames(1, "node-b", SAME_CLOCK).of(rank, event) for event in events]):
             self._channel.send(header, blobs)
         self.loop.run_once(0)
 
