@@ -94,7 +94,10 @@ def test_a_training_is_paused_tuned_and_ended_in_the_panel(page: Page) -> None:
     flames = cell.panel.frame_locator("iframe[title='Flame graph or profile']")
     expect(flames.get_by_text(re.compile(r"digits, wide on ranks 0-1: .* samples"))).to_be_visible(timeout=60_000)
     page.screenshot("flame graph")
-    controls.get_by_role("button", name="End after epoch").click()
+    end = controls.get_by_role("button", name="End after epoch")
+    end.scroll_into_view_if_needed()
+    page.screenshot("above the flame graph")  # once it is drawn, since a click goes to the frame that is drawn there
+    end.click()
     expect(cell.panel).to_contain_text("ends after epoch 1 of 4, as requested")
     page.open_gate("fast")
     cell.wait_for_end()

@@ -103,7 +103,7 @@ def test_the_kernel_is_shown_as_busy_though_it_has_handled_what_a_widget_sent(ow
     own_page.evaluate("""() => {
         const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
         kernel.anyMessage.connect((_, { msg }) => {
-            if (msg.header.msg_type !== "status" || msg.parent_header.msg_type !== "comm_msg") return;
+            if (msg.header.msg_type !== "status" || !msg.parent_header.msg_type.startsWith("comm_")) return;
             window.handled ||= msg.content.execution_state === "idle";
         });
     }""")

@@ -9,7 +9,6 @@ from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import JobEnded, Reports
 from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
-from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.state_file import StoredState
@@ -70,8 +69,8 @@ class RunMetric:
 
     @property
     def notebook(self) -> str:
-        """The notebook that shows it, if that is known."""
-        return next((each.notebook for each in pages.outputs(self._record)), "")
+        """The name of the notebook that it was launched from, if that is known."""
+        return self._record.head().notebook
 
     def drawn(self) -> Drawing | None:
         """What to draw now; `None` if the metric was not reported."""

@@ -77,6 +77,11 @@ class Head:
     """Of these lines."""
 
     @property
+    def notebook(self) -> str:
+        """The name of the notebook that the job was launched from; empty if it isn't known."""
+        return Path(self.origin).name if self.origin.endswith(".ipynb") else ""
+
+    @property
     def lost(self) -> Status:
         """The status of the job if its owner ends without recording how the job ended."""
         if self.is_command:
