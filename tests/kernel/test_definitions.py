@@ -365,7 +365,7 @@ class D(TypedDict,total=False):
   b:str
 class E(D):
   c:int
-def f(): return D(a=1), E.__required_keys__, E.__optional_keys__, get_type_hints(E), E.__total__
+def f(): return D(a=1), sorted(E.__required_keys__), sorted(E.__optional_keys__), get_type_hints(E), E.__total__
 """,
     "typing.NotRequired": """
 from typing import TypedDict, Required, NotRequired

@@ -25,7 +25,7 @@ from notebook_accel.config.call_arguments import (
     unset,
 )
 from notebook_accel.config.resolve import resolve
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, NotebookAccelError
 from notebook_accel.launch.driver.stop_policy import StopReason, catch_sigint, catch_sigterm
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine
@@ -340,13 +340,12 @@ def prepare(config: LaunchConfig, *, in_process: bool = False) -> Prepared:
 
 def _in_background(launch: Launch) -> Job:
     from notebook_accel.launch.driver import attach
-    from notebook_accel.launch.job.job_state import Status
 
     try:
         launch.announce()  # before this call returns, so that the next launch finds the job
         own_process.start_thread(partial(_run, launch, announced=True), f"launch {launch.job.name}")
-    except BaseException as error:
-        launch.job.finish(Status.FAILED, error=error)
+    except NotebookAccelError:
+        launch.journal.discard()
         launch.close()
         raise
     attach.remember(launch.job)

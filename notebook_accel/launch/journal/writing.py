@@ -134,8 +134,7 @@ class Journal:
             self._record.mark_running(self._head.owner)
             self._save(self._files)
         except (OSError, JobLostError):
-            self._record.remove()
-            self._record = self._files = None
+            self.discard()
             raise
         self._save_launch(self._record)
         return self._record
@@ -143,6 +142,12 @@ class Journal:
     def begin(self) -> None:
         """Records the job now, also if it turns out to be brief. If it can't be, a notice says so."""
         self._write()
+
+    def discard(self) -> None:
+        """Removes what was recorded of a job that does not begin."""
+        if self._record is not None:
+            self._record.remove()
+            self._record = self._files = None
 
     def refresh(self) -> None:
         began = time.monotonic()
