@@ -27,7 +27,10 @@ class RunMetric:
         Raises:
             JobLostError: The journal can't be read.
         """
-        self.start, self._end = StoredState.read(record.path).ends()
+        stored = StoredState.read(record.path)
+        self.start, self._end = stored.ends()
+        self.notebook = stored.head.notebook
+        """The name of the notebook that it was launched from; empty if it isn't known."""
         self.names: dict[str, None] = {}
         """All metrics, in the order in which they came."""
         self._record = record
@@ -66,11 +69,6 @@ class RunMetric:
     def is_running(self) -> bool:
         """Whether the job runs."""
         return self._end is None and self._record.is_running()
-
-    @property
-    def notebook(self) -> str:
-        """The name of the notebook that it was launched from, if that is known."""
-        return self._record.head().notebook
 
     def drawn(self) -> Drawing | None:
         """What to draw now; `None` if the metric was not reported."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from notebook_accel.launch.cluster.connection import FrameConnection
 
@@ -45,19 +44,13 @@ def answer(link: FrameConnection) -> None:
     Raises:
         OSError: The connection broke; also raised as EOFError or `StreamError`.
     """
-    while _receive(link)["op"] == "clock":
+    while link.receive_header()["op"] == "clock":
         link.send([({"op": "clock", "at": time.time()}, ())])
 
 
 def _round_trip(link: FrameConnection) -> ClockOffset:
     began, begin = time.time(), time.monotonic()
     link.send([({"op": "clock"}, ())])
-    answered = float(_receive(link)["at"])
+    answered = float(link.receive_header()["at"])
     half = (time.monotonic() - begin) / 2
     return ClockOffset(answered - (began + half), half)
-
-
-def _receive(link: FrameConnection) -> dict[str, Any]:
-    while not (frames := link.receive(wait=True)):
-        pass
-    return frames[0][0]

@@ -62,6 +62,18 @@ class FrameConnection:
             raise EOFError
         return [(message.header, message.blobs) for message in messages]
 
+    def receive_header(self) -> dict[str, Any]:
+        """Waits for a frame that the other end sends alone, and returns its JSON object.
+
+        Raises:
+            EOFError: As in `receive`, as are the following errors.
+            OSError: The connection broke.
+            StreamError: The other end does not follow the protocol.
+        """
+        while not (frames := self.receive(wait=True)):
+            pass
+        return frames[0][0]
+
     def shut(self) -> None:
         """Ends a waiting `send` or `receive` at both ends. Any thread may call it."""
         with contextlib.suppress(OSError):

@@ -31,13 +31,18 @@ class Energy:
     ranks_without_gpu: int
     """Ranks whose GPU is missing in the sum, of a job that has others."""
     ranks_without_cpus: int
-    grams_co2: float | None
-    """`None` without `co2_per_kwh`."""
+    co2_per_kwh: float | None
+    """Grams, as the user has said."""
 
     @property
     def kwh(self) -> float:
         """All that was counted."""
         return (self.gpus or 0.0) + (self.cpus or 0.0)
+
+    @property
+    def grams_co2(self) -> float | None:
+        """`None` without `co2_per_kwh`."""
+        return None if self.co2_per_kwh is None else self.co2_per_kwh * self.kwh
 
     def __repr__(self) -> str:
         parts = []
@@ -48,16 +53,18 @@ class Energy:
             parts.append(f"CPUs {amount(self.cpus)}{_missing(self.ranks_without_cpus)}")
         else:
             parts.append("CPUs not measured")
-        co2 = f", {mass(self.grams_co2)} of CO₂" if self.grams_co2 is not None else ""
-        return f"{amount(self.kwh)}{co2} in {duration(self.seconds)}: {', '.join(parts)}; {_WHOSE}"
+        return f"{amount(self.kwh)}{self._co2} in {duration(self.seconds)}: {', '.join(parts)}; {_WHOSE}"
 
     @property
     def brief(self) -> str:
         """`1.2 kWh, 480 g of CO₂`; without CPUs that were not measured, `1.2 kWh of GPUs`."""
         whose = "" if self.cpus is not None and self.gpus is not None else " of GPUs" if self.gpus else " of CPUs"
         partly = " of some ranks" if self.ranks_without_gpu or self.ranks_without_cpus else ""
-        co2 = f", {mass(self.grams_co2)} of CO₂" if self.grams_co2 is not None else ""
-        return f"{amount(self.kwh)}{whose}{partly}{co2}"
+        return f"{amount(self.kwh)}{whose}{partly}{self._co2}"
+
+    @property
+    def _co2(self) -> str:
+        return "" if self.grams_co2 is None else f", {mass(self.grams_co2)} of CO₂"
 
 
 def of(used: EnergyUsed | None, co2_per_kwh: float | None) -> Energy | None:
@@ -72,7 +79,7 @@ def of(used: EnergyUsed | None, co2_per_kwh: float | None) -> Energy | None:
         used.seconds,
         used.without_gpu,
         used.without_packages,
-        None if co2_per_kwh is None else co2_per_kwh * ((gpus or 0.0) + (cpus or 0.0)),
+        co2_per_kwh,
     )
 
 

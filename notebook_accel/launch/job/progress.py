@@ -312,8 +312,8 @@ def status(job: JobState) -> str:
         return "stopping"
     if job.awaits:
         return "waiting"
-    if job.stalled is not None or job.is_paused:
-        return "stalled" if job.stalled is not None else "paused"
+    if waits := "stalled" if job.stalled is not None else "paused" if job.is_paused else "":
+        return waits
     return "saving" if any(state.is_saving for state in job.ranks) else job.status.value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 DELAYS = st.lists(st.tuples(st.floats(0, 0.5), st.floats(0, 0.5)), min_size=8, max_size=8)
 
 
-class Network:
+class Network(FrameConnection):
     """The bridge's clocks and its link to a node, whose messages take these seconds there and back."""
 
     def __init__(self, delays: Sequence[tuple[float, float]]) -> None:
@@ -40,7 +40,7 @@ class Network:
             there, self._back = next(self._delays)
             self._now += there
 
-    def receive(self, *, wait: bool) -> list[tuple[dict[str, Any], list[Any]]]:
+    def receive(self, *, wait: bool = False) -> list[tuple[dict[str, Any], list[Any]]]:
         assert wait
         there = self._now + AHEAD
         self._now += self._back
@@ -50,7 +50,7 @@ class Network:
 def measured(network: Network) -> ClockOffset:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock_offset, "time", network)
-        return clock_offset.measure(cast("FrameConnection", network))
+        return clock_offset.measure(network)
 
 
 @given(DELAYS)

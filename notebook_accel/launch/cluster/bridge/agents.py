@@ -136,9 +136,7 @@ class _Reception:
         with contextlib.suppress(OSError, EOFError, StreamError, connection.AuthenticationError):
             link = connection.answer(caller, self._secret)
             try:
-                while not (frames := link.receive(wait=True)):
-                    pass
-                self._authenticated.put(_connected(link, frames[0][0], clock_offset.measure(link)))
+                self._authenticated.put(_connected(link, link.receive_header(), clock_offset.measure(link)))
             except BaseException:
                 link.close()
                 raise
