@@ -30,6 +30,7 @@ from notebook_accel.launch.rank.patches import (
     jax,
     keras,
     loader_workers,
+    python_conditions,
     python_forks,
     rich,
     tqdm,
@@ -159,6 +160,7 @@ def settle(parent: int) -> None:
     """Sets up the process of a rank as far as that does not depend on the launch."""
     own_process.initialize(parent)
     loader_workers.install()
+    python_conditions.install()
     python_forks.install()
     pickling.set_rank_device(_device)
     own_process.remember_exit_handlers()
