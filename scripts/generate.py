@@ -222,7 +222,7 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part // whole}%"
 
 
-WITH_GENERATED_PARTS = ("migration", "performance", "compatibility", "api/settings", "api/accelerate-names")
+WITH_GENERATED_PARTS = ("performance", "compatibility", "api/settings", "api/accelerate-names")
 
 
 def documents() -> dict[Path, str]:

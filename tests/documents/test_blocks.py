@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 APART = ROOT / "docs" / "frameworks.md"
 """It needs what `scripts/test-frameworks` installs, and is run there."""
 README = ROOT / "README.md"
-PAGES = [README, *sorted(set((ROOT / "docs").glob("*.md")) - {APART})]
+PAGES = [README, *sorted(set((ROOT / "docs").rglob("*.md")) - {APART})]
 KINDS = {"python", "bash", "yaml", "text"}
 
 

@@ -1,7 +1,7 @@
 """Runs Accelerate's example scripts with notebook-accel, from a notebook and from a shell, and compares the results.
 
 FOLDER is `examples` of a checkout of Accelerate. Only the imports are changed. What the examples download is made up
-(stand_ins). Prints a table for docs/migration.md.
+(stand_ins). Prints a table for docs/api/accelerate-names.md.
 """
 
 import argparse
