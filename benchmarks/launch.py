@@ -349,7 +349,7 @@ def _first_cell(name: str) -> tuple[float, float, float]:
 
 
 def _run_all(kernel: Kernel, name: str) -> float:
-    """The time for the cells of a notebook that imports one of the packages, defines a training, and launches it."""
+    """The time for the cells that import one of the packages, and define and launch a training run."""
     began = time.perf_counter()
     kernel.run(IMPORTS[name])
     kernel.run(TRAINING.format(package=PACKAGES[name]))

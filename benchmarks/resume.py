@@ -1,4 +1,4 @@
-"""What checkpoints of `Accelerator.epochs` cost a training, and how soon it goes on after a rank was killed."""
+"""What checkpoints of `Accelerator.epochs` cost a training run, and how soon it goes on after a rank was killed."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ BATCHES = 64
 
 
 def epoch_of(features: int, hidden: int, rows: int) -> Epoch:
-    """An epoch of a training that is prepared here, and measured if a listener for events is set."""
+    """An epoch of a training run that is prepared here, and measured if a listener for events is set."""
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True)
     model: Any = nn.Linear(features, 1)

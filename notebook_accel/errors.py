@@ -12,7 +12,7 @@
     ├── JobLostError (RuntimeError)        the result of a job is not available here
     ├── JobEndedError (RuntimeError)       something was requested of a job's ranks after the job had ended
     ├── CheckpointError (RuntimeError)     a checkpoint could not be written, or does not fit this run
-    ├── PreemptedError (RuntimeError)      a training was ended from outside, with a checkpoint to continue from
+    ├── PreemptedError (RuntimeError)      training was ended from outside, with a checkpoint to continue from
     ├── DistributedOperationException (RuntimeError)  ranks called a collective with different tensors
     └── RankError (RuntimeError)           a rank failed; its exception is the `__cause__`
         └── RankTimeoutError (TimeoutError)  the ranks did not finish in time

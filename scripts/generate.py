@@ -344,7 +344,7 @@ SKILL_SECTIONS = (
 )
 _ABOUT = (
     "Trains PyTorch models on several GPUs or processes from a notebook or a script, in jobs that outlive the call. "
-    "Use it to start a training, to wait for one, and to find out why one has failed, is stalled, or is slow."
+    "Use it to start a training run, to wait for one, and to find out why one has failed, is stalled, or is slow."
 )
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\((?!https?:)[^)]*\)")
@@ -356,7 +356,7 @@ def for_agents() -> dict[Path, str]:
 
 
 def _skill() -> str:
-    """Return those sections of the page on jobs that an agent needs to start a training and to mend it."""
+    """Return those sections of the page on jobs that an agent needs to start a training run and to mend it."""
     page = (ROOT / "docs/jobs.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^##+ ", page, flags=re.MULTILINE)
     sections = {part.partition("\n")[0]: part for part in parts}

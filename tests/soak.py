@@ -1,8 +1,8 @@
-"""Kills processes of trainings at random moments, until each is done, and compares it with an undisturbed one.
+"""Kills processes of training runs at random moments, until each is done, and compares it with an undisturbed one.
 
 `scripts/soak` runs this. Any process of a job may be killed: the one that launches, the fork server, a rank, or another
-that they have started; at any moment, and often while a checkpoint is being written. A training must end with the same
-weights, bit for bit, and leave neither a process nor a file that is not part of a checkpoint.
+that they have started; at any moment, and often while a checkpoint is being written. A training run must end with the
+same weights, bit for bit, and leave neither a process nor a file that is not part of a checkpoint.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def train(folder: str, pids: str) -> str:
 
 
 def drive() -> None:
-    """PROCESS driver: launches a training for each line of its input, and answers with its hash, or why it failed."""
+    """PROCESS driver: launches a training run for each line of its input, and answers with its hash, or its error."""
     from notebook_accel import NotebookAccelError, notebook_launcher
 
     for line in sys.stdin:
@@ -115,11 +115,11 @@ class Report:
         result = "each ended with the same weights, and left no process and no file"
         if self.problems:
             result = "\n".join([f"{len(self.problems)} problems:", *self.problems])
-        return "\n".join([*lines, f"{self.runs} trainings in {self.launches} launches: {result}"])
+        return "\n".join([*lines, f"{self.runs} training runs in {self.launches} launches: {result}"])
 
 
 class Soak:
-    """The trainings, one after the other.
+    """The training runs, one after the other.
 
     Args:
         home: A folder for everything.
@@ -140,7 +140,7 @@ class Soak:
         self.report = Report()
 
     def run(self, kills: int) -> Report:
-        """Runs trainings until so many processes were killed."""
+        """Starts training runs until so many processes were killed."""
         try:
             self._expected = self._launch("", self._folder("pids"), 0)
             assert self._expected.startswith("done"), self._expected

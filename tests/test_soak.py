@@ -1,4 +1,4 @@
-"""A short form of `scripts/soak`: processes of resumable trainings are killed, and nothing is lost."""
+"""A short form of `scripts/soak`: processes of resumable training runs are killed, and nothing is lost."""
 
 from __future__ import annotations
 

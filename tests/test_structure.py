@@ -179,7 +179,7 @@ def test_what_looks_at_a_clock_stands_where_it_is_run_by_itself() -> None:
 
 
 def test_kernel_and_ranks_hold_only_what_is_theirs() -> None:
-    notebook = Notebook(env=OWN_SERVER)  # a base server's fork has what trainings need
+    notebook = Notebook(env=OWN_SERVER)  # a base server's fork has what training needs
     try:
         notebook.check(f"{UNTRAINED}import sys\nfrom notebook_accel import notebook_launcher")
         held = notebook.value(

@@ -7,7 +7,7 @@ Each event is a frozen dataclass. The sockets, the journal, a job's state and th
     reports.py   ─ many reports of metrics, packed
     jobs.py      ─ what the driver records about a job, or about a rank from outside
     requests.py  ─ what is sent to a rank, and its replies to requests
-    control.py   ─ pausing and changing a training, step by step the same on all ranks
+    control.py   ─ pausing and changing a training run, step by step the same on all ranks
     items.py     ─ the items of a map, and what ranks have made of them
     rules.py     ─ what a job does by itself once a metric meets a condition
     encoding.py  ─ events as JSON objects with binary blobs, and back

@@ -1,4 +1,4 @@
-"""Controls of a training that runs: what is sent to its ranks to pause or change it, and what they report.
+"""Controls of a running training job: what is sent to its ranks to pause or change it, and what they report.
 
 Whatever must happen at the same step on all ranks takes two messages. The driver first asks each rank for a step that
 it promises not to go beyond, and then sends the command with the farthest of these steps, which no rank has passed:

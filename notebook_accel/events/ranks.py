@@ -70,7 +70,7 @@ class Bar(Event):
     """`epochs`: those of the whole training; `batches`: those of one pass over a loader; empty for a bar that the user
     draws."""
     initial: float = 0.0
-    """The units that were done before it began, such as those of a training that resumes."""
+    """The units that were done before it began, such as those of a training run that resumes."""
     passes: int = 0
     """How many bars that count as much have been there before it; only for an outermost bar."""
     weight: float = 1.0

@@ -68,7 +68,7 @@ class Interrupt(Event):
 
 @dataclass(frozen=True)
 class Preempt(Event):
-    """End a training that can be resumed after its next step, with a checkpoint; interrupt any other function."""
+    """End a resumable training run after its next step, with a checkpoint; interrupt any other function."""
 
     kind = "preempt"
     reason: str

@@ -1,6 +1,6 @@
-"""Advice on a training that could be faster: sentences, each with the numbers that it follows from.
+"""Advice on a training run that could be faster: sentences, each with the numbers that it follows from.
 
-A sentence is given only where the numbers leave no doubt. A training that has nothing wrong gets none.
+A sentence is given only where the numbers leave no doubt. If nothing is wrong, there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs as tools of Jupyter's MCP server: what an agent needs to follow a training that its cell can't wait for.
+"""Jobs as tools of Jupyter's MCP server: what an agent needs to follow a training run that its cell can't wait for.
 
 jupyter-server-mcp, which the extra `mcp` installs, speaks the protocol, listens, and calls the functions of this file
 in the Jupyter server. It finds them by the entry point that names `tools`. The reader's process makes the answers.
@@ -177,7 +177,7 @@ async def start_job(
 async def stop_job(job_id: str, reason: str) -> str:
     """Stops a running training job. Its ranks get a KeyboardInterrupt, and may still save; a second call kills them.
 
-    What a training has done since its newest checkpoint is lost: call checkpoint_job first if it is to be resumed.
+    What a training run has done since its newest checkpoint is lost: call checkpoint_job first if it is to be resumed.
 
     Args:
         job_id: The ID, from list_jobs.

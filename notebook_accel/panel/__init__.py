@@ -5,7 +5,7 @@ panel_state.py    ─ makes the state of a job; start reading here
 merge_patch.py    ─ computes the changes of the state, so that only those are sent
 pacing.py         ─ decides when views are redrawn
 panel_charts.py   ─ draws metrics; chart_requests.py answers charts that are enlarged
-panel_controls.py ─ pauses, saves, ends, tunes, and inspects a training
+panel_controls.py ─ pauses, saves, ends, tunes, and inspects a training run
 log_requests.py   ─ answers logs that are open
 html_page.py      ─ the job as HTML without scripts, which stays in the notebook; static_chart.py draws its charts
 

@@ -1,4 +1,4 @@
-"""The panel's buttons that pause, save, end and inspect a training, and its fields that tune values and stop it."""
+"""The panel's buttons that pause, save, end and inspect a training run, and its fields that tune values and stop it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class PanelControls:
         return {"commands": commands, "fields": fields, "feedback": self._feedback}
 
     def _training(self) -> list[Command]:
-        """The buttons of a training that uses an `Accelerator`."""
+        """The buttons of a training run that uses an `Accelerator`."""
         found = self._job.controls
         if found is None:
             return []

@@ -7,6 +7,6 @@ trial.py       ─ one trial, and the metrics that it reports
 record.py      ─ a sweep on disk
 board.py       ─ a sweep below its cell
 runs.py        ─ what `sweep` returns; coordinates.py draws its picture
-rehearsal.py   ─ a few steps of a training, to know what fits and how fast; rehearsed_call.py runs on its ranks
+rehearsal.py   ─ a few steps of a training run, to know what fits and how fast; rehearsed_call.py runs on its ranks
 scaling.py     ─ the throughput by the number of ranks
 """

@@ -1,4 +1,4 @@
-"""Buttons and fields that pause, tune and end a training."""
+"""Buttons and fields that pause, tune and end a training run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training that a machine of the cluster ends, because it shuts down."""
+"""A training run that a machine of the cluster ends, because it shuts down."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def train(steps):
 def launch(folder, steps=1000, **options):
     return notebook_launcher(train, (steps,), num_processes=2, checkpoint=folder, every="1h", **options)
 """
-"""It takes long, and saves no checkpoint by itself. Each machine has one rank, which imports what trainings need."""
+"""It takes long, and saves no checkpoint by itself. Each machine has one rank, which imports what training needs."""
 
 
 def begin(notebook: Notebook, folder: Path, options: str = "") -> Cell:
-    """A training that has done a step."""
+    """A training run that has done a step."""
     notebook.check(TRAIN)
     cell = notebook.begin(f"launch({str(folder)!r}{options})")
     notebook.read_until(cell, "step", timeout=60)

@@ -1,4 +1,4 @@
-"""What agents read is enough: a client that knows nothing else starts a training, and mends it.
+"""What agents read is enough: a client that knows nothing else starts a training run, and mends it.
 
 It takes its commands from the code blocks of the skill, and puts in what it wants to run. The function that it is asked
 to train, a file of its user's, has two faults.

@@ -1,6 +1,6 @@
 """What works on GPUs, from a real notebook. Each test is a row of the table that `scripts/test-gpu` prints.
 
-Those that can run on the CPU see nothing there that tests of kernels and of trainings don't see too.
+Those that can run on the CPU see nothing there that tests of kernels and of training runs don't see too.
 """
 
 from __future__ import annotations

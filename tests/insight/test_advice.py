@@ -1,4 +1,4 @@
-"""The advice that follows from the times of a training's steps."""
+"""The advice that follows from the times of a training run's steps."""
 
 from typing import Any
 

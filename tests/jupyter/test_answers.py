@@ -44,7 +44,7 @@ WARNINGS = [
 
 
 def fail(job: RecordedJob, raised: Raised, error: str, memory: OutOfMemory | None = None) -> None:
-    """As a training of several ranks fails: each with a long stack, after warnings."""
+    """As a training run of several ranks fails: each with a long stack, after warnings."""
     failed: list[Event] = [Lines("stderr", WARNINGS), Failed([raised], at=job.job.started, out_of_memory=memory)]
     job.add(*((rank, event) for rank in range(2) for event in failed))
     stack = "\n".join(f'File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}' for each in FRAMES)

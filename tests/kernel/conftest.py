@@ -48,7 +48,7 @@ def nothing_is_left(notebook: Notebook) -> None:
 
 
 def wait_for_preloading(notebook: Notebook) -> None:
-    """Waits for a server that has imported what trainings need: ranks before it would each import that, for seconds."""
+    """Waits for a server that has imported what training needs: ranks before it would each import that, for seconds."""
     notebook.check("notebook_launcher(int, num_processes=1)")  # there is a server: after this cell it preloads
     notebook.check("""
     import select, sys

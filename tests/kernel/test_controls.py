@@ -1,4 +1,4 @@
-"""A training that is paused, tuned, saved and ended early while it runs in the background."""
+"""A training run that is paused, tuned, saved and ended early while it runs in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training in a notebook that goes on in the next launch, after a failure, a signal, and a time limit."""
+"""A training run in a notebook that goes on in the next launch, after a failure, a signal, and a time limit."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def shorten():
 
 @pytest.fixture
 def whole(notebook: Notebook) -> str:
-    """The weights of a training that nothing interrupts."""
+    """The weights of a training run that nothing interrupts."""
     notebook.check(TRAIN)
     return notebook.check("[weights for _, weights in notebook_launcher(train, num_processes=2, device='cpu')]").value
 

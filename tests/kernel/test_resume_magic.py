@@ -1,4 +1,4 @@
-"""A kernel is killed in the middle of trainings, and another continues them from disk, most by `%accelerate resume`."""
+"""A kernel is killed in the middle of training runs, and another continues them from disk, by `%accelerate resume`."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ JOBS: dict[str, dict[str, Any]] = {
 
 
 class Killed:
-    """A notebook whose kernel was killed in the middle of trainings, and its next kernel."""
+    """A notebook whose kernel was killed in the middle of training runs, and its next kernel."""
 
     def __init__(self, folder: Path) -> None:
         self.notebook = Notebook()
         self.go = folder / "go"
-        """A file; without it, a training waits at its eighth step."""
+        """A file; without it, a training run waits at its eighth step."""
         self._folder = folder
         self._ids: dict[str, str] = {}
 
@@ -95,7 +95,7 @@ class Killed:
         self.whole = self.notebook.value(
             f"[weights for _, weights in notebook_launcher(train, ({str(self.go)!r},), num_processes=2, device='cpu')]"
         )
-        """The weights of a training that nothing interrupts, by rank."""
+        """The weights of a training run that nothing interrupts, by rank."""
         self.go.unlink()
         for name, options in JOBS.items():
             self._launch(name, options)
@@ -153,7 +153,7 @@ def killed(after_a_kill: Killed) -> Killed:
 
 
 def test_another_kernel_continues_the_job_with_its_function_and_the_same_bits(killed: Killed) -> None:
-    """Two kernels start before it, and five trainings."""
+    """Two kernels start before it, and five training runs."""
     cell = killed.notebook.check("found = %accelerate resume")
     assert f"continues from {killed.folder('for the cell') / 'checkpoint_6'}, in epoch 0, after 6 steps" in cell.text
     assert killed.notebook.value("[steps for steps, _ in found]") == [14, 14]

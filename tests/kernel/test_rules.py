@@ -1,4 +1,4 @@
-"""Rules that act on trainings while these run."""
+"""Rules that act on training runs while these run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training in a loop over `Accelerator.epochs` goes on from its checkpoints, and ends in the same bits."""
+"""A training run in a loop over `Accelerator.epochs` goes on from its checkpoints, and ends in the same bits."""
 
 from __future__ import annotations
 

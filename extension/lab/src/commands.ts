@@ -3,7 +3,7 @@ export const SHOW_JOBS = "notebook-accel:show-jobs";
 /** Inserts a cell that shows a job. Its argument is the ID of the `job`; by default, it is the one that runs. `header.ts` uses it,
  * too. */
 export const ATTACH = "notebook-accel:attach";
-/** Continues a training in a new cell, which runs. Its argument is the ID of the `job`; `html_page.py` uses it, too. */
+/** Resumes a job in a new cell, which runs. Its argument is the ID of the `job`; `html_page.py` uses it, too. */
 export const RESUME = "notebook-accel:resume";
 /** Shows the panel of a job in a tab. Its argument is the ID of the `job`; by default, it is the one that runs. The board of a
  * sweep, `board.py`, uses it, too. */

@@ -26,7 +26,7 @@ export function isPython(language: string | undefined): boolean {
   return !language || language === "python";
 }
 
-/** The code of a cell that continues a training. */
+/** The code of a cell that resumes a job. */
 export function resumeCode(job: string): string {
   return `import notebook_accel\n\n%accelerate resume ${job}`;
 }

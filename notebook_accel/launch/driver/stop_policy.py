@@ -44,7 +44,7 @@ REQUESTED = (
 class StopAction(enum.Enum):
     """Steps for persistent ranks, other than signals."""
 
-    PREEMPT = "preempt"  # have a training end after its next step, with a checkpoint
+    PREEMPT = "preempt"  # make a training run end after its next step, with a checkpoint
     DISCONNECT = "disconnect"  # cut their connections to each other, so that no rank waits in a collective forever
     GIVE_UP = "give up"  # stop waiting for them, and let them run on
 

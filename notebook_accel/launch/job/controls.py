@@ -1,4 +1,4 @@
-"""What a user does to a training that runs: pause it, save a checkpoint, end it after an epoch, tune its values."""
+"""What a user does to a running training job: pause it, save a checkpoint, end it after an epoch, tune its values."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _resume(job: JobState) -> list[str]:
 
 
 def resume_hint(job: JobState) -> str:
-    """How to continue a training that has ended unfinished; empty if it can't be."""
+    """How to continue a training run that has ended unfinished; empty if it can't be."""
     return f"to continue this training, run {resume_commands(job.id)}" if job.resumable else ""
 
 

@@ -81,7 +81,7 @@ def _shown(state: RankState, detail: str) -> str:
 
 
 def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:
-    """What identifies the exception that ended a training that can be resumed: its step, type and line.
+    """What identifies the exception that ended a training run that can be resumed: its step, type and line.
 
     An exception that is the same in the next attempt would be so in each. `None` if there is no such exception: if a
     rank was killed, the next attempt may well get further.
@@ -96,7 +96,7 @@ def repeatable(states: Sequence[RankState]) -> tuple[int, str, str] | None:
 
 
 def is_preempted(states: Sequence[RankState]) -> bool:
-    """Whether a training was ended from outside, so that it is not to begin again."""
+    """Whether a training run was ended from outside, so that it is not to begin again."""
     return any(state.failed and state.failed.chain[-1].type_name == PreemptedError.__name__ for state in states)
 
 

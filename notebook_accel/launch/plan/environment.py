@@ -82,7 +82,7 @@ def of_job(id: str) -> dict[str, str]:
 
 
 def of_time_limit(config: LaunchConfig) -> dict[str, str]:
-    """The variable that says when a training ends, if the launch begins now. A restart does not change it."""
+    """The variable that says when a training run ends, if the launch begins now. A restart does not change it."""
     limit = durations.seconds(config.time_limit)
     return {} if limit is None else {"NOTEBOOK_ACCEL_STOP_AT": str(time.time() + limit)}
 

@@ -1,4 +1,4 @@
-"""Warns of a training that `checkpoint=` does not save, because it is not in a loop over `Accelerator.epochs`."""
+"""Warns of a training run that `checkpoint=` does not save, because it is not in a loop over `Accelerator.epochs`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notebook_accel.launch.wire.mirrored.on_import import when_imported
 
 
 def watch() -> None:
-    """Warns at the first step of such a training, on rank 0, if the launch has a folder for checkpoints."""
+    """Warns at the first step of such a training run, on rank 0, if the launch has a folder for checkpoints."""
     if os.environ.get("NOTEBOOK_ACCEL_CHECKPOINT_DIR") and os.environ.get("RANK", "0") == "0":
         when_imported({"torch.optim.optimizer": _warn_at_first_step})
 

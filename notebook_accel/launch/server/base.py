@@ -4,8 +4,8 @@
                                 │ fork                      │ fork
                         keeper of a script's server   keeper of a kernel's server
 
-It has imported torch, opens no device, and starts no thread. Its second half, a fork, has also imported what trainings
-need, which a script must not find imported: it may set variables before its own imports. A kernel's server is ready as
+It has imported torch, opens no device, and starts no thread. Its second half, a fork, has also imported what training
+needs, which a script must not find imported: it may set variables before its own imports. A kernel's server is ready as
 soon as it is forked, and shares its memory with those of other kernels. From then on, it depends on the kernel alone,
 as if the kernel had started it.
 """
@@ -173,7 +173,7 @@ def _become_server(request: Mapping[str, Any], fds: Sequence[int], client: Chann
 
 
 class _Trained(_Half):
-    """The half that has imported what trainings need. It ends with the other one."""
+    """The half that has imported what training needs. It ends with the other one."""
 
     def __init__(self, imported: Imported, requests: Channel) -> None:
         super().__init__(imported)

@@ -31,7 +31,7 @@ NOTICE_AFTER = 5.0
 _MOST_NAMES = 5
 _MOST_FRAMES = 8
 _EXPECTED = "checkpoint"
-"""The name of the thread that writes the last checkpoint of a training, which ends by itself."""
+"""The name of the thread that writes the last checkpoint of a training run, which ends by itself."""
 _NO_SWITCH = 3600.0
 """Seconds after which a thread that waits for Python's lock may have it."""
 _known_handlers = 0

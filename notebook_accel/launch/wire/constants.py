@@ -18,7 +18,7 @@ REPORT_INTERVAL = 0.1
 GRACE = 5.0
 """How many seconds a rank has to end by itself after an interrupt, for instance to save a checkpoint."""
 PREEMPTION_GRACE = 25.0
-"""How many seconds a training has to save a checkpoint and to end. Most systems that take a machine give 30 or more."""
+"""Seconds that a training run has to save a checkpoint and end. Most systems that reclaim a machine give 30 or more."""
 SCRIPT_GRACE = 30.0
 """How many seconds a script has to end after a signal, as under torch's launcher."""
 RANK_MARK = "NOTEBOOK_ACCEL_KERNEL"

@@ -1,4 +1,4 @@
-"""`%accelerate resume`: continues a training that is paused, or one that has ended from disk, its function included."""
+"""`%accelerate resume`: continues a paused training run, or one that has ended, from disk, with its function."""
 
 from __future__ import annotations
 

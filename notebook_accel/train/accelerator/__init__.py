@@ -8,6 +8,6 @@ local_sgd.py       ─ `LocalSGD`
 The loop over `Accelerator.epochs`:
 
 epoch_loop.py      ─ saves checkpoints on the way, and continues from the last one
-resuming.py        ─ continues a training from a checkpoint, and compares its loaders with those saved
+resuming.py        ─ continues a training run from a checkpoint, and compares its loaders with those saved
 point_agreement.py ─ has all ranks save after the same step
 """

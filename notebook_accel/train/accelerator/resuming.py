@@ -1,4 +1,4 @@
-"""Continues a training from the newest checkpoint of its folder, at the batch where that was saved."""
+"""Continues a training run from the newest checkpoint of its folder, at the batch where that was saved."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load(found: AnyPath, contents: Contents, checkpoints: Checkpoints, state: Pa
 
 
 def describe(found: AnyPath, place: Place, epochs: int, settings: Environment, state: PartialState) -> str:
-    """Says where a training of `epochs` epochs resumes."""
+    """Says where a training run of `epochs` epochs resumes."""
     # As the user wrote the folder.
     name = found if isinstance(found, RemotePath) else Path(settings.checkpoint_dir) / found.name
     is_over = place.epoch >= epochs
@@ -91,7 +91,7 @@ def begin_epoch(contents: Contents, gradients: GradientState) -> None:
 def _changed_loaders(folder: Path, loaders: Sequence[PreparedLoader]) -> list[str]:
     """Describes what has changed about the loaders that a checkpoint continues. All ranks call it.
 
-    Between epochs, a training may change its loaders and their data: nothing of them is continued.
+    Between epochs, a training run may change its loaders and their data: nothing of them is continued.
 
     Args:
         folder: The checkpoint.

@@ -24,7 +24,7 @@ from notebook_accel.train.ranks.state import PartialState
 
 P = TypeVar("P", bound=AnyPath)
 LAST_GRACE = 20.0
-"""Seconds that a training that fails waits for the checkpoint that is being written."""
+"""Seconds for which a failing training run waits for the checkpoint that is being written."""
 NOTICE_AFTER = 1.0
 """Seconds after which it says so."""
 
@@ -154,7 +154,7 @@ def prepare(folder: AnyPath) -> None:
 
 
 def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
-    """Makes rank 0 lock a folder for a training, unless it is a remote folder. All ranks call it.
+    """Makes rank 0 lock a folder for a training run, unless it is a remote folder. All ranks call it.
 
     Args:
         folder: The folder.
@@ -178,7 +178,7 @@ def hold(folder: AnyPath, job: str) -> contextlib.ExitStack:
 
 
 def release(folder: AnyPath, hold: contextlib.ExitStack) -> None:
-    """Releases a folder at the end of a training; all ranks call it, and none sees the lock's file afterwards."""
+    """Releases a folder at the end of a training run; all ranks call it, and none sees the lock's file afterwards."""
     if not isinstance(folder, RemotePath):
         AllRanks().run("release the folder of the checkpoints", hold.close)
 
@@ -219,7 +219,7 @@ def _first_intact(ranks: AllRanks, folder: AnyPath, paths: Iterable[P], verify: 
     """The first of these checkpoints that is intact on every node, or `None`.
 
     Raises:
-        CheckpointError: None is, and one can't be read at all: a training that started over would replace it.
+        CheckpointError: None is, and one can't be read at all: a training run that started over would replace it.
     """
     failures: list[CheckpointError] = []
     for path in paths:

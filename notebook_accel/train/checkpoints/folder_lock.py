@@ -1,6 +1,6 @@
-"""Keeps two trainings from saving to one folder at once: each would remove or continue the checkpoints of the other.
+"""Keeps two training runs from saving to one folder at once: each would remove or continue the other's checkpoints.
 
-A training holds a lock (`flock`) on a file in its folder, which names its process. The system releases the lock when
+A training run holds a lock (`flock`) on a file in its folder that names its process. The system releases the lock when
 the process ends, however it ends. Where the file system has no locks, the file's text has to do: a process of this
 machine that it names holds the folder as long as that process exists. Needs no torch.
 """
@@ -22,9 +22,9 @@ from notebook_accel.owner import Owner
 
 NAME = ".notebook-accel.lock"
 GRACE = 20.0
-"""Seconds in which a training that was killed, or is ending, has to release the folder."""
+"""Seconds in which a training run that was killed, or is ending, has to release the folder."""
 NOTICE_AFTER = 1.0
-"""Seconds after which a training that waits for that says so."""
+"""Seconds after which a training run says that it waits for the folder."""
 _PAUSE = 0.05
 _held: dict[str, FolderLock] = {}
 """By path: the locks of this process."""
@@ -76,7 +76,7 @@ class FolderLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Lets other trainings save to the folder, unless a later one of this process has taken it over."""
+        """Lets other training runs save to the folder, unless a later one of this process has taken it over."""
         if _held.get(self._path) is not self:
             return
         del _held[self._path]
@@ -133,7 +133,7 @@ def acquire(folder: Path, job: str, report: Callable[[str], None]) -> FolderLock
         raise ConfigurationError(_refusal(folder, holder))
     report(
         f"WARNING: {_describe(folder, holder)}, unless that machine has crashed. If it still runs, each of the two "
-        "trainings may remove or continue the checkpoints of the other: end one of them, or save to another folder"
+        "training runs may remove or continue the checkpoints of the other: end one of them, or save to another folder"
     )
     return None
 
@@ -192,8 +192,8 @@ def _refusal(folder: Path, holder: _Holder | None) -> str:
     else:
         end = "wait until it has ended, or end it (if it is a rank of %%accelerate cells, with %accelerate stop)"
     return (
-        f"{_describe(folder, holder)}, so that each of the two trainings would remove or continue the checkpoints of "
-        f"the other: {end}, or save to another folder"
+        f"{_describe(folder, holder)}, so that each of the two training runs would remove or continue the checkpoints "
+        f"of the other: {end}, or save to another folder"
     )
 
 

@@ -54,7 +54,7 @@ def inspect(path: AnyPath, *, checksums: bool = False) -> Listed:
         size = _size(path)
         place = manifest.place(path)
         manifest.verify(path, checksums=checksums)
-    except (CheckpointError, OSError) as error:  # a training may have removed it
+    except (CheckpointError, OSError) as error:  # a training run may have removed it
         problem = str(error)
     return Listed(path, place, saved, size, problem)
 

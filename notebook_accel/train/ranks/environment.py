@@ -44,7 +44,7 @@ class Environment:
     checkpoint_keep: int = 3
     checkpoint_resume: bool = True
     stop_at: float | None = None
-    """When such a training ends, with a checkpoint, in seconds since the epoch."""
+    """When such a training run ends, with a checkpoint, in seconds since the epoch."""
     attempt: int = 0
     """How often the group of ranks was restarted after a failure."""
     job: str = ""

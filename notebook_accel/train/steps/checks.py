@@ -1,4 +1,4 @@
-"""Says early what a training has forgotten to prepare, what a resumed run could not restore, and which model was moved.
+"""Says early what was not prepared, what a resumed run could not restore, and which model was moved.
 
 Nothing fails without `prepare`: each rank trains a model of its own, or all of them train on the same samples. So the
 first backward pass on several ranks, or the first step, is compared with what was prepared.

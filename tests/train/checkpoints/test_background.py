@@ -207,7 +207,7 @@ def listens(process: Any, port: int) -> bool:
 
 
 def loses_its_store(folder: str) -> list[float]:
-    """On each rank: a training whose rendezvous is killed on the way."""
+    """On each rank: a training run whose rendezvous is killed on the way."""
     import psutil
 
     def kill_store(step: int) -> None:

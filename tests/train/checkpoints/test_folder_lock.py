@@ -1,4 +1,4 @@
-"""Two trainings never save to one folder at once, however the first ends, and on whatever disk the folder is."""
+"""Two training runs never save to one folder at once, however the first ends, and on whatever disk the folder is."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def test_a_folder_that_another_process_holds_is_refused_until_that_releases_it(t
     assert held(other)
     expected = (
         f"{tmp_path} is in use: process {other.pid} of this machine of the job 3f9a2c trains, and saves its "
-        "checkpoints there, so that each of the two trainings would remove or continue the checkpoints of the other: "
+        "checkpoints there, so that each of the two training runs would remove or continue the checkpoints of the "
+        "other: "
         "attach('3f9a2c') shows it, and attach('3f9a2c').cancel() stops it, or save to another folder"
     )
     with pytest.raises(ConfigurationError, match=re.escape(expected)):

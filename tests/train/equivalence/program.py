@@ -35,7 +35,7 @@ class Program:
     dispatch_batches: bool | None = None
     epochs: int = 1
     counts: bool = False
-    """Whether `Accelerator.epochs` counts them. A training that `saves` ends there, and another one continues it."""
+    """Whether `Accelerator.epochs` counts them. A training run that `saves` ends there, and another continues it."""
     seeds: bool = False
     """Whether each rank has a seed of its own, from which the first weights follow."""
     accumulation: int = 1
@@ -822,7 +822,7 @@ def rounds(program: Program) -> int:
 
 
 def resumption(program: Program) -> tuple[int, int]:
-    """The epoch in which a training continues, and the batches that it skips there."""
+    """The epoch in which a training run continues, and the batches that it skips there."""
     assert program.saves
     epoch, done = program.saves
     if done >= rounds(program) and not program.is_stateful:  # which is "at the end of this epoch"

@@ -18,7 +18,7 @@ from tests.train.equivalence.program import rounds as rounds_of
 
 Batches = list[list[int]]
 Seen = Sequence[Sequence[Batches]]
-"""By rank and epoch, the batches that a training has read."""
+"""By rank and epoch, the batches that a training run has read."""
 
 
 @dataclass(frozen=True)

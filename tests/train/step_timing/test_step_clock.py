@@ -22,7 +22,7 @@ STEPS = 12
 def sent() -> Iterator[list[Event]]:
     """The events of a process that stands for a rank."""
     found: list[Event] = []
-    rank_local.space().pop(STEP_TIMES, None)  # of a training in this process before
+    rank_local.space().pop(STEP_TIMES, None)  # of a training run in this process before
     events.set_sink(found.append)
     yield found
     events.set_sink(None)

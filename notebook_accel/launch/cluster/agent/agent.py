@@ -111,7 +111,7 @@ class NodeAgent:
             self._connection.shut()
 
     def _leave(self) -> None:
-        """Has the trainings end with a checkpoint, which also ends their ranks on other nodes, after the same step."""
+        """Makes training runs end with a checkpoint, and their ranks on other nodes too, after the same step."""
         if self._leave_at < math.inf:
             return  # SIGTERM has come again
         self._leave_at = time.monotonic() + PREEMPTION_GRACE

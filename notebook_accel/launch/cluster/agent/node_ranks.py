@@ -82,7 +82,7 @@ class NodeRanks:
         return self._preempted and self._ranks is not None and len(self._ranks.exited) < self._ranks.size
 
     def preempt(self) -> None:
-        """Has a training end with a checkpoint, if it saves any."""
+        """Makes a training run end with a checkpoint, if it saves any."""
         if self._ranks is not None and self._saves_checkpoints:
             self._preempted = True
             self._ranks.send(range(len(self._members)), Preempt(f"the shutdown of {self._frames.label}"))
