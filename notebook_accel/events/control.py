@@ -30,7 +30,7 @@ class StepRequested(Event):
     number: int
     """Identifies the request; the reply carries the same number."""
     action: str
-    """That of the `Control` which is to come. A rank that can't do it says why."""
+    """That of the `Control` that follows. A rank that can't do it says why."""
     values: Mapping[str, float] = field(default_factory=dict)
     """As in `Control`."""
 

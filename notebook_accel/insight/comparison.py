@@ -63,7 +63,7 @@ class Comparison:
 def compare(first: Job, second: Job) -> Comparison:
     """Compares what two jobs did: throughput, the parts of a training step, memory, and the values that they reported.
 
-    Both may still run; then the numbers are those until now.
+    Either may still run; it is compared by what it has done so far.
 
     Args:
         first: The job to compare with, such as one on a single rank, or from before a change.

@@ -32,7 +32,7 @@ class Gap:
 
     seconds: float
     what: str
-    """What happened during it or around it, as far as the trace tells."""
+    """What happened during it or around it, as far as the trace shows."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def compare(usages: Mapping[int, dict[str, Usage]], steps: Mapping[int, int], st
     Args:
         usages: What each operation takes, by global rank.
         steps: How many steps that is.
-        step: The seconds of a step, in the mean.
+        step: The mean seconds of a step.
     """
     names = {name for found in usages.values() for name in found}
     operations = []

@@ -149,7 +149,7 @@ class JobProfile:
 
     @property
     def step(self) -> float:
-        """Seconds of a step, in the mean of the ranks."""
+        """The mean seconds of a step over the ranks."""
         return sum(summary.step for summary in self.ranks.values()) / len(self.ranks)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

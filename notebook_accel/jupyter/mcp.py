@@ -177,7 +177,7 @@ async def start_job(
 async def stop_job(job_id: str, reason: str) -> str:
     """Stops a running training job. Its ranks get a KeyboardInterrupt, and may still save; a second call kills them.
 
-    What a training run has done since its newest checkpoint is lost: call checkpoint_job first if it is to be resumed.
+    What a training run has done since its newest checkpoint is lost: to resume it later, call checkpoint_job first.
 
     Args:
         job_id: The ID, from list_jobs.

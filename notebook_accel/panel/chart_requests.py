@@ -67,7 +67,7 @@ class Request:
     by_rank: bool
     """Whether to add the values of each rank."""
     earlier: str
-    """The ID of an earlier job, whose values are to be added; empty if there is none."""
+    """The ID of an earlier job, whose values to add; empty if there is none."""
     for_export: bool
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`rehearse`: runs a few real steps in ranks that are thrown away, and tells what fits, how fast, and for how long."""
+"""`rehearse`: runs a few real steps in ranks that are thrown away, to show what fits, and how fast it is."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def rehearse(
     kwargs: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Rehearsal:
-    """Runs a few training steps of a function in ranks of their own, and tells what fits into memory, and how fast.
+    """Runs a few training steps of a function in ranks of their own, to show what fits into memory, and how fast it is.
 
     The function is called as in a launch, and ended once an optimizer has made these steps, and one before them that
     warms up. Running out of memory is a result, not an error. Nothing stays in the notebook's process or on the
     devices. Nothing is written: the methods of `Accelerator` that save, its trackers, and `checkpoint=` have no effect,
-    and for other code, `rehearsing()` tells.
+    and other code can check `rehearsing()`.
 
     Args:
         function: What to rehearse: a function that trains.
@@ -139,7 +139,7 @@ def rehearse(
 
     Raises:
         ConfigurationError: An argument can't be used.
-        RankError: A rank failed for another reason than memory.
+        RankError: A rank failed for a reason other than memory.
         KeyboardInterrupt: The notebook was interrupted.
     """
     for name in options:

@@ -58,7 +58,7 @@ class Runs:
 
         Args:
             metric: The name of the metric, such as `val/loss`. Defaults to that of the sweep.
-            goal: `min` or `max`. By default, the metric's name tells: a loss is to be low, an accuracy high.
+            goal: `min` or `max`. By default, the metric's name decides: low for a loss, high for an accuracy.
 
         Raises:
             ConfigurationError: No trial that counts has reported the metric, or its name doesn't tell which values are

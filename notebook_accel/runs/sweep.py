@@ -65,13 +65,13 @@ def sweep(
         parameters: `{"lr": [1e-4, 1e-3], "wd": [0, 0.1]}` for all combinations, or a list with a dict for each trial.
         n: The number of trials, for a random search. Where all values are lists, these are different combinations. A
             value may be a function of a `random.Random`: `{"lr": lambda random: 10 ** random.uniform(-5, -1)}`.
-        seed: That of the random search, which makes the same choices again.
+        seed: The seed of the random search; the same seed makes the same choices.
         study: A study of Optuna, which suggests the parameters of `n` trials, and gets the last value of `metric` of
-            each. Its pruner stops trials. The values are lists, or of `optuna.distributions`.
+            each. Its pruner stops trials. The values are lists, or objects from `optuna.distributions`.
         metric: What the trials are compared by: the name of a metric that they report. Defaults to `loss`, or what ends
             with it, otherwise to the first one. Needed for `halving` and `study`.
-        goal: `min` or `max`: which values of the metric are good. By default, its name tells: those of a loss are to be
-            low, those of an accuracy high.
+        goal: `min` or `max`: which values of the metric are good. By default, its name decides: low values of
+            a loss are good, and high values of an accuracy.
         halving: Stops bad trials early, by successive halving: a step of the metric. At this step, and at `factor`,
             `factor` squared, … times this step, a trial continues only if its value is among the best `1 / factor` of
             those that trials have had at the step so far.
@@ -87,7 +87,7 @@ def sweep(
         resume: With `True`, continues the last sweep of this notebook with the same function and parameters that is not
             done, if there is one: trials that are done or were stopped early keep their rows, and those that failed or
             did not end run again. Or the `id` of a sweep.
-        options: Further arguments of `notebook_launcher`. `gpus` are those that the trials share out among them.
+        options: Further arguments of `notebook_launcher`. The trials share `gpus` among them.
             `checkpoint` is a folder in which each trial has a folder of its own.
 
     Returns:
@@ -254,7 +254,7 @@ def _places_on_gpus(
     pool = list(config.gpus or free or range(len(found.gpus)))
     most = len(pool) // each
     if not most:
-        raise HardwareError(f"each trial is to have {counted(each, 'GPU')}, but there are {len(pool)} for all of them")
+        raise HardwareError(f"each trial needs {counted(each, 'GPU')}, but there are {len(pool)} for all of them")
     if at_once is not None and at_once > most:
         raise ConfigurationError(
             f"at_once={at_once} trials with {counted(each, 'GPU')} each need {at_once * each}, but there "

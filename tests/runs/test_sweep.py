@@ -49,7 +49,7 @@ def test_only_the_gpus_that_are_named_are_shared_out() -> None:
 
 
 def test_too_few_gpus_are_refused() -> None:
-    with pytest.raises(HardwareError, match="each trial is to have 5 GPUs, but there are 4"):
+    with pytest.raises(HardwareError, match="each trial needs 5 GPUs, but there are 4"):
         given(gpus_each=5)
     with pytest.raises(ConfigurationError, match="at_once=3 trials with 2 GPUs each need 6, but there are 4"):
         given(gpus_each=2, at_once=3)

@@ -2,7 +2,7 @@
 
 A request is a line of JSON, `{"id": 7, "call": "jobs", "arguments": {"brief": true}}`. The answer is such a line, with
 the status of HTTP and the number of bytes that follow it, `{"id": 7, "status": 200, "size": 13000}`, and then these
-bytes: JSON for the browser, or a text if it is an error. Answers may come in another order than the requests.
+bytes: JSON for the browser, or a text if it is an error. Answers may come in a different order from the requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far a node's clock is ahead of the bridge's: the quickest of some round trips tells.
+"""How far a node's clock is ahead of the bridge's: known from the quickest of some round trips.
 
 Source: the offset of NTP (RFC 5905, section 8), from the exchange with the smallest delay. Whatever the delay was made
 of, the offset can't be wrong by more than half of it.

@@ -90,8 +90,8 @@ def notebook_launcher(
 
     You can define the function in a cell, and it can use anything that the notebook defines. It is pickled by value,
     and each rank works on copies. Output appears below the cell, labeled by rank. The positional parameters are those
-    of Hugging Face Accelerate's function of the same name. Arguments that are not given are taken from `%accelerate`,
-    the environment or the configuration file; otherwise the defaults below apply.
+    of Hugging Face Accelerate's function of the same name. Arguments that you leave out come from `%accelerate`,
+    the environment, or the configuration file; otherwise, the defaults below apply.
 
     Args:
         function: What to run. Any callable that cloudpickle can pickle.
@@ -119,7 +119,7 @@ def notebook_launcher(
         timeout: Seconds after which the ranks are ended; the error shows where each of them was.
         stall_after: Seconds without progress, while ranks wait for others, after which the job shows where each rank
             is; `None` for never.
-        notify: Whom to tell that the job has ended, failed, or stalled, or that one of its rules was met:
+        notify: Where to send a notification if the job ends, fails, or stalls, or if one of its rules is met:
             `"https://…"`, which gets JSON, `"ntfy:TOPIC"`, `"slack:$NAME"` with the environment variable that has the
             webhook, a function, or a list of these.
         min_processes: The fewest ranks that a restart may continue with if devices, memory or machines of a cluster are
@@ -138,17 +138,17 @@ def notebook_launcher(
         name: What to call the job in its panel, in `jobs()`, and in messages: a line of text. By default, the name of
             the function.
         notes: A note for yourself, such as what is different in this run; shown with the job.
-        rules: What to do by itself when a metric meets a condition: a list of what `when` returns, such as
+        rules: What to do automatically when a metric meets a condition: a list of what `when` returns, such as
             `[when("loss", is_nan=True, do="pause")]`.
         wait: With `free`, the ranks start once the GPUs of `gpus`, or as many as `num_processes`, are free: after your
-            other jobs on them, in the order in which they were launched, and once other processes have left their
-            memory.
+            other jobs on them, in the order in which they were launched, and once other processes have freed
+            their memory.
         block: With `False`, returns a `Job` at once, and the notebook stays free.
         detach: With `True`, also returns a `Job` at once, and the job keeps running even if the notebook's kernel
             ends; `attach` finds it from any other kernel.
         in_process: With `True`, runs the function as a single rank in this process rather than in one of its own:
-            nothing is copied, so that global names that it assigns are the notebook's, and what it does to devices
-            and memory stays.
+            nothing is copied, so global names that it assigns are the notebook's, and what it does to devices and
+            memory stays.
 
     Returns:
         A list with the value of each rank, tensors on the CPU; or `None` if all returned `None`. With `block=False` or
@@ -261,7 +261,7 @@ class Prepared:
     open_view: Callable[[Job], console.View]
     rules: Sequence[NewRule] = ()
     make: Callable[..., Launch] | None = None
-    """Makes the launch, if it is not a plain `Launch`; can be pickled if the launch is to be detached."""
+    """Makes the launch, if it is not a plain `Launch`; can be pickled for a detached launch."""
 
     def noting(self, line: str) -> Prepared:
         """The launch with one more line in its notice, unless the line is empty."""

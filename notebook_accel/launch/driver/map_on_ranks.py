@@ -45,22 +45,22 @@ def map_on_ranks(
     """Calls `function(item)` for each item, on several ranks, and returns the values in the order of the items.
 
     Each rank gets further items as soon as it is ready for them, so that slow items don't hold up the others. Each rank
-    is a world of its own: the function can't use collective operations. A rank that dies is replaced, and its items are
+    works on its own, so the function can't use collective operations. A rank that dies is replaced, and its items are
     given out again.
 
     Args:
         function: What to call, such as a function of a cell. It is pickled as by `notebook_launcher`.
         items: Any iterable, such as a list, a generator, or a `datasets.Dataset`. It is read in this process, as far as
             the ranks need it.
-        setup: Is called once on each rank, before its first item. What it returns, such as a model, is the second
+        setup: Called once on each rank, before its first item. What it returns, such as a model, is the second
             argument of the function, unless it is `None`.
         batch: Calls the function with lists of at most this many items. It has to return a list with a value for each.
         checkpoint: A folder, to which each value is saved as it arrives. The same call, in this kernel or another,
             continues from there: an item whose value is there is left out, unless the item has changed.
-        output: A file to write the values to, in the order of the items, rather than to return them: `.jsonl`, or
-            `.parquet`, which needs pyarrow. With this, memory holds no values.
-        retries: How often an item is tried again for which the function raises an exception, or the rank dies. An item
-            of a batch is then tried by itself.
+        output: A file to write the values to, in the order of the items, rather than returning them: `.jsonl`,
+            or `.parquet`, which needs pyarrow. The values are then not kept in memory.
+        retries: How many more times to try an item for which the function raises an exception, or whose rank dies. An
+            item of a batch is then tried by itself.
         num_processes: As for `notebook_launcher`, as are the following arguments.
         gpus: Which GPUs to use, one entry for each rank.
         device: `cpu`, `cuda`, or `mps`.
@@ -68,13 +68,13 @@ def map_on_ranks(
         timeout: Seconds after which the ranks are ended.
         name: What to call the job.
         notes: A note for yourself.
-        notify: Whom to tell that the job has ended, failed, or stalled.
+        notify: Where to send a notification if the job ends, fails, or stalls.
         block: With `False`, returns a `Job` at once; its `result()` is what this function returns otherwise.
         detach: With `True`, also returns a `Job` at once, and the map continues even if the notebook's kernel ends;
             `attach` finds it from any other kernel. The items are pickled as a whole, and a generator is read first.
 
     Returns:
-        A list, with a `FailedItem` (`index`, `error`, `attempts`) in the place of each item that failed every time;
+        A list, with a `FailedItem` (`index`, `error`, `attempts`) in place of each item that failed every time;
         its attribute `failures` lists these. With `output`, the path of the file.
 
     Raises:

@@ -69,7 +69,7 @@ class Server:
         return server
 
     def is_granted(self) -> bool:
-        """Whether there is a server: the base server may refuse one, and then another is to be started."""
+        """Whether there is a server: the base server may refuse one, and then another must be started."""
         request, self._request = self._request, None
         if request is not None:
             self.process = request.answer()

@@ -33,7 +33,7 @@ class Headline:
     place: str
     """`epoch 2/5 › batch 31/47`, of the slowest rank; what the job waits for, before its ranks start."""
     slowest: str
-    """`slowest: rank 2, 41%`, if that is another percentage than the median's."""
+    """`slowest: rank 2, 41%`, if that percentage is not the median's."""
     is_behind: bool
     """Whether the slowest rank is far behind the others."""
     left: str

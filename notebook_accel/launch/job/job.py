@@ -92,8 +92,8 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         Args:
             timeout: Seconds to wait, at most.
             until: A metric and a limit, such as `"loss < 0.1"`. The metric is the mean over the ranks at a step that
-                they all have reported, as views show it: the last such step, or a later one. This wait is also over
-                once the job has ended or is stalled, since the metric doesn't change then.
+                they all have reported, as views show it: the last such step, or a later one. The wait also
+                ends if the job ends or stalls, since the metric doesn't change then.
 
         Raises:
             ConfigurationError: `timeout` is not a number of seconds, or `until` not a condition.

@@ -82,8 +82,8 @@ def when(
     """A rule for `notebook_launcher(..., rules=[...])` and `job.add_rule`: what to do when a metric meets a condition.
 
     The metric is the mean over the ranks at each step, as its chart shows it. A rule needs exactly one condition:
-    `is_nan`, `above` or `below`, or `patience`. It takes effect when the condition begins to be met, and again only
-    after the condition wasn't met for a while. After a restart of the ranks, it begins again.
+    `is_nan`, `above` or `below`, or `patience`. It takes effect when the condition is first met, and again only after
+    the condition has stopped being met. After a restart of the ranks, it begins again.
 
     Args:
         metric: The name that the metric is reported by.

@@ -1,8 +1,8 @@
 """The state of a job on disk: a head, and the fewest events that fold to it, one JSON object a line.
 
 There are two such files, which are overwritten in turn whenever the state has changed. One of them is whole at any
-moment, however the process ends; a checksum in the head tells. To replace a file would be atomic too, but some file
-systems write it to the disk at once then, and the driver would wait for that several times a second.
+moment, however the process ends; a checksum in the head shows that. Replacing a file would be atomic too, but some file
+systems then write it to the disk at once, and the driver would wait for that several times a second.
 """
 
 from __future__ import annotations

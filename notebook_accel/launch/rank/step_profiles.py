@@ -246,7 +246,7 @@ class _Recording:
 
 
 def _time_of_day(moment: int) -> float:
-    """Seconds since the epoch at a moment of the monotonic clock, as exactly as the quickest of some readings tells."""
+    """Seconds since the epoch at a moment of the monotonic clock, as exactly as the quickest of some readings shows."""
     readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(_READINGS)]
     before, now, after = min(readings, key=lambda reading: reading[2] - reading[0])
     return (now + moment - (before + after) // 2) / 1e9

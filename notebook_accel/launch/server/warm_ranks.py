@@ -27,7 +27,7 @@ class WarmRanks:
 
     @property
     def are_too_few(self) -> bool:
-        """Whether another is to be forked."""
+        """Whether to fork another."""
         return len(self._channels) < self._target
 
     def add(self) -> None:

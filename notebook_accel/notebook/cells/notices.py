@@ -42,7 +42,7 @@ def gone(ranks: Collection[int], lost: str) -> str:
 
 
 def still_busy(ranks: Collection[int], lost: str) -> str:
-    """Of ranks that still run a cell that was stopped, when another cell is to run there."""
+    """Of ranks that still run a cell that was stopped, when another cell is about to run there."""
     verb, them = ("are", "them") if len(ranks) > 1 else ("is", "it")
     return (
         f"{named(ranks)} {verb} still busy with a cell that was stopped: try again later, or end {them} with "
@@ -51,7 +51,7 @@ def still_busy(ranks: Collection[int], lost: str) -> str:
 
 
 def dead(rank: int, how: str, others: Collection[int]) -> str:
-    """Of a rank that has ended, when a cell is to run there; the others are left."""
+    """Of a rank that has ended, when a cell is about to run there; the others remain."""
     rescue = f" (`%%accelerate --ranks {spans(others)}` still runs on the others)" if others else ""
     return f"rank {rank} {how}: `%accelerate restart` starts new ranks{rescue}."
 

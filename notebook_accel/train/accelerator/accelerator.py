@@ -106,7 +106,7 @@ class Accelerator(RankAware):
         megatron_lm_plugin: Not available.
         rng_types: Which random states loaders make equal on all ranks at the start of each epoch; `None`: only the
             generator of their sampler.
-        log_with: Trackers, by name or made by the user.
+        log_with: Trackers: names, or your own objects.
         project_dir: The folder for the run's checkpoints and logs.
         project_config: The same, with more options.
         gradient_accumulation_plugin: Instead of `gradient_accumulation_steps`, with more options.
@@ -683,7 +683,7 @@ class Accelerator(RankAware):
             norm_type: The p of the p-norm; `float("inf")` for the largest absolute value.
 
         Returns:
-            The norm before: a tensor without dimensions.
+            The norm before clipping: a tensor without dimensions.
         """
         self.unscale_gradients()
         given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
@@ -902,7 +902,7 @@ class Accelerator(RankAware):
 
         Raises:
             ConfigurationError: Something could not be resumed at all; or `count` is not valid.
-            CheckpointError: The folder has the checkpoints of another training.
+            CheckpointError: The folder has the checkpoints of another training run.
         """
         if not isinstance(count, (int, Integral)) or count < 0:
             raise ConfigurationError(f"epochs({count!r}): give the number of epochs, 0 or more")

@@ -98,7 +98,7 @@ def _changed_loaders(folder: Path, loaders: Sequence[PreparedLoader]) -> list[st
         loaders: Those that are prepared, in order.
 
     Raises:
-        CheckpointError: One that is to be continued is not prepared.
+        CheckpointError: A loader in whose middle training continues is not prepared.
     """
     saved = list(_saved(folder))
     within = {index: loop for index, loop in enumerate(saved) if loop.get("done") or loop.get("passes")}

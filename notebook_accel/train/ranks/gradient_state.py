@@ -156,7 +156,7 @@ class GradientState:
 
     @property
     def plugin_kwargs(self) -> PluginKwargs:
-        """The fields of the `GradientAccumulationPlugin`, which can be changed during the training."""
+        """The fields of the `GradientAccumulationPlugin`, which can be changed during training."""
         return PluginKwargs(self)
 
     def _set_sync_gradients(self, sync_gradients: bool) -> None:
