@@ -25,7 +25,11 @@ await build({
 await build({ entryPoints: ["style/index.css"], outfile: `${stage}/style/index.css`, bundle: true, charset: "utf8" });
 for (const name of ["schema", "webpack.config.cjs"]) cpSync(name, `${stage}/${name}`, { recursive: true });
 const { devDependencies, overrides, scripts, engines, ...shipped } = JSON.parse(readFileSync("package.json", "utf8"));
-writeFileSync(`${stage}/package.json`, JSON.stringify(shipped, null, 2));
+// The version is Python's, in the form in which JupyterLab's extension manager compares it with PyPI's
+const [, python] = /__version__ = "(.+)"/.exec(readFileSync("../../notebook_accel/__init__.py", "utf8"));
+const kinds = { a: "alpha", b: "beta", rc: "rc" };
+const version = python.replace(/(a|b|rc)(?=\d+$)/, (kind) => `-${kinds[kind]}.`);
+writeFileSync(`${stage}/package.json`, JSON.stringify({ ...shipped, version }, null, 2));
 const builder = createRequire(import.meta.url).resolve("@jupyterlab/builder/lib/build-labextension.js");
 execFileSync(process.execPath, [builder, "--core-path", "../oldest", "."], { cwd: stage, stdio: "inherit" });
 rmSync(target, { recursive: true, force: true });

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from jupyter_core.paths import jupyter_path
-from packaging.version import Version
+from jupyterlab.extensions.manager import ExtensionManager
 
 import notebook_accel
 from notebook_accel.launch.journal import pages
@@ -203,7 +203,7 @@ def test_jupyterlab_finds_the_extension_of_this_version() -> None:
     folders = [Path(folder, "notebook-accel") for folder in jupyter_path("labextensions")]
     [installed] = [folder for folder in folders if folder.is_dir()]
     package = json.loads((installed / "package.json").read_text())
-    assert package["version"] == Version(notebook_accel.__version__).base_version, "npm writes alphas differently"
+    assert package["version"] == ExtensionManager.get_semver_version(notebook_accel.__version__), "build extension/"
     assert (installed / package["jupyterlab"]["_build"]["load"]).is_file()
     assert json.loads((installed / "install.json").read_text())["packageName"] == "notebook-accel"
 
