@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
@@ -22,7 +23,7 @@ def command() -> None:
 @command.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """List this user's base servers."""
+    """List your base servers, those of other environments included."""
     found = [each for _, each in base_server.running()]
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -31,6 +32,9 @@ def status(as_json: bool) -> None:
 
 
 @command.command()
-def stop() -> None:
-    """End this user's base servers. Kernels, scripts, and their ranks continue."""
-    click.echo(f"ended {counted(base_server.stop(), 'base server')}")
+@click.option("--all", "everywhere", is_flag=True, help="End those of your other environments, too.")
+def stop(everywhere: bool) -> None:
+    """End the base servers of this environment. Kernels, scripts, and their ranks continue."""
+    click.echo(f"ended {counted(base_server.stop(None if everywhere else sys.prefix), 'base server')}")
+    if not everywhere and (left := sum(each["prefix"] != sys.prefix for _, each in base_server.running())):
+        click.echo(f"{counted(left, 'base server')} left in other environments; to end all of them, add --all")

@@ -160,18 +160,20 @@ def of_this_process() -> dict[str, Any] | None:
 
 
 def describe(status: Mapping[str, Any]) -> str:
-    """A base server in words."""
+    """A base server in words, with its environment if that is not this process's."""
     count = len(status["kernels"])
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(status["began"]))
+    where = "" if status["prefix"] == sys.prefix else f" of {status['prefix']}"
     return (
-        f"base server (process {status['pid']}), since {began}: used by "
+        f"base server{where} (process {status['pid']}), since {began}: used by "
         f"{counted(count, 'kernel') if count else 'no kernels'} and scripts now"
     )
 
 
-def stop() -> int:
-    """Ends this user's base servers; returns how many. The servers that were forked from them continue."""
-    return sum(_ask(address, "stop") is not None for address in _addresses())
+def stop(prefix: str | None = None) -> int:
+    """Ends this user's base servers, or those of the environment there; returns how many. Their forks continue."""
+    found = (address for address, status in running() if prefix in (None, status["prefix"]))
+    return sum(_ask(address, "stop") is not None for address in found)
 
 
 def _is_on(environment: Mapping[str, str]) -> bool:

@@ -302,7 +302,8 @@ class BaseServer(_Half):
             case "fork":
                 self._start({**message.header, "kernel": pid}, client, message.fds)
             case "status":
-                client.send({"pid": os.getpid(), "began": self._began, "kernels": list(self._kernels)})
+                kernels = list(self._kernels)
+                client.send({"pid": os.getpid(), "prefix": sys.prefix, "began": self._began, "kernels": kernels})
                 client.close()
             case "stop":
                 client.send({})

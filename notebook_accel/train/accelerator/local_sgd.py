@@ -35,7 +35,7 @@ class LocalSGD:
         enabled: `False` makes the context do nothing.
 
     Raises:
-        ConfigurationError: `local_sgd_steps` is less than 1, the model is not prepared, or the optimizer is schedule-free.
+        ConfigurationError: `local_sgd_steps` is below 1, the model is not prepared, or the optimizer is schedule-free.
         NotImplementedError: The weights are sharded over the ranks, as with FSDP.
     """
 

@@ -456,7 +456,7 @@ def test_the_server_of_jupyter_starts_one_once_something_was_launched(
     assert len(started) == 2
 
 
-def test_the_command_line_shows_it_and_ends_it(base: int) -> None:
+def test_the_command_line_shows_it_and_ends_it(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*words: str) -> str:
         return CliRunner().invoke(main, ["server", *words]).output
 
@@ -465,6 +465,10 @@ def test_the_command_line_shows_it_and_ends_it(base: int) -> None:
     shown = base_server.of_this_process()
     assert shown is not None
     assert shown["pid"] == base
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "prefix", "/elsewhere")
+        assert f"base server of {shown['prefix']} (process {base})" in ask("status")
+        assert "ended 0 base servers\n1 base server left in other environments" in ask("stop")
     assert ask("stop") == "ended 1 base server\n"
     assert not outlive([base])
     assert ask("status") == "no base server is running\n"
