@@ -43,3 +43,13 @@ def test_the_sources_that_a_page_names_are_there(page: str) -> None:
         assert source is not None, path
         missing = [name for name in re.findall(r"\w+", names) if not re.search(rf"{name}\b", source.read_text())]
         assert not missing, f"{path}: {missing}"
+
+
+def test_the_functions_by_which_a_page_tells_processes_apart_are_there() -> None:
+    _, _, rest = (ROOT / "docs/inside.md").read_text().partition("| function | process |")
+    cells = [row.split("|")[1] for row in rest.partition("\n\n")[0].splitlines()[2:]]
+    named = {part for name in re.findall(r"`([\w.]+)`", " ".join(cells)) for part in name.split(".")}
+    sources = [path.read_text() for path in (ROOT / "notebook_accel/launch").rglob("*.py")]
+    missing = [name for name in named if not any(re.search(rf"(?:class|def) {name}\b", text) for text in sources)]
+    assert named
+    assert not missing
