@@ -61,7 +61,7 @@ def explain(job: str, as_json: bool) -> None:
 @click.command()
 @click.argument("job", metavar="JOB")
 @click.option("--until", metavar="CONDITION", help="Wait for a value of a metric, such as 'loss<0.1'.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Wait for so long, at most.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="The longest time to wait.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def wait(job: str, until: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a job ends, stalls, or reaches a value, and print its state.

@@ -174,7 +174,7 @@ def test_a_notebook_that_agents_cannot_call_back_is_told_so(cluster: Cluster):
     said = subprocess.run(command, capture_output=True, text=True, timeout=100).stderr
     assert "ClusterError: " in said, said
     assert f"can't reach the notebook's machine at 127.0.0.1:{port}: " in said, said
-    assert f"Through {cluster.client}, only the notebook need reach the cluster, which is not enough here." in said
+    assert f"Through {cluster.client}, only the notebook has to reach the cluster, which is not enough here." in said
 
 
 def test_machines_are_told_apart():

@@ -50,7 +50,7 @@ class ReportFile:
             yield from ReportTail(self.path).read()
         except OSError as error:
             raise JobLostError(
-                f"the job's reports can't be read: {error}. They were too many for memory, and their file is removed "
+                f"the job's reports can't be read: {error}. There were too many for memory, and their file is removed "
                 "with the job's journal"
             ) from error
 

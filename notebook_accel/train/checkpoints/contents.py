@@ -154,7 +154,7 @@ class Contents:
         if (folder / SCALER_NAME).is_file():
             self.scaler.load_state_dict(load(folder / SCALER_NAME, map_location="cpu"))
         else:
-            _log.warning("%s was saved without a gradient scaler: this one starts afresh.", folder)
+            _log.warning("%s was saved without a gradient scaler: this one starts from scratch.", folder)
 
     def _read_gradients(self, folder: Path, saved: SavedParts) -> None:
         state = PartialState()

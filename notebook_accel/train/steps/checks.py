@@ -311,7 +311,7 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
         if held & parameters and all(optimizer is not each for each in contents.optimizers):
             yield (
                 f"an optimizer ({type(optimizer).__name__}) of a prepared model is not prepared, so a resumed run "
-                "starts it afresh: pass it to accelerator.prepare"
+                "starts it over: pass it to accelerator.prepare"
             )
     saved = [each.scheduler for each in contents.schedulers]
     for scheduler in saved:  # which grows: those within others
@@ -322,7 +322,7 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
         ):
             yield (
                 f"a scheduler ({type(scheduler).__name__}) of a prepared optimizer is not prepared, so a resumed run "
-                "starts it afresh: pass it to accelerator.prepare, or to register_for_checkpointing"
+                "starts it over: pass it to accelerator.prepare, or to register_for_checkpointing"
             )
     for index, loader in enumerate(contents.loaders):
         if isinstance(loader.base_dataloader.dataset, IterableDataset) and not loader.use_stateful_dataloader:

@@ -31,7 +31,7 @@ def test_the_scaler_and_the_step_come_back(tmp_path: Path) -> None:
 def test_a_checkpoint_without_a_scaler_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     contents(None).write(tmp_path, [], SaveOptions())
     contents(torch.amp.GradScaler("cpu")).read(tmp_path, [], LoadOptions())
-    assert "was saved without a gradient scaler: this one starts afresh" in caplog.text
+    assert "was saved without a gradient scaler: this one starts from scratch" in caplog.text
 
 
 def test_a_checkpoint_without_random_states_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -397,7 +397,7 @@ def to_cluster_error(address: str, error: Exception) -> ClusterError:
     """The error to raise for one of Ray's, or for one that an actor has raised."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, ClusterError):  # of an agent
-        through_nat = f" Through {address}, only the notebook need reach the cluster, which is not enough here."
+        through_nat = f" Through {address}, only the notebook has to reach the cluster, which is not enough here."
         return ClusterError(str(cause) + through_nat if is_client(address) else str(cause))
     return error if isinstance(error, ClusterError) else ClusterError(explain(address, error))
 
