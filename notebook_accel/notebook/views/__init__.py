@@ -93,7 +93,7 @@ def _choice() -> _Choice:
     from notebook_accel.launch.journal import pages  # which only a launch needs
 
     if pages.draws_jobs(widget_support.page_session()):
-        return _Choice(_OUTPUT, "panel", "this page draws it, of what its Jupyter server reads")
+        return _Choice(_OUTPUT, "panel", "this page draws it from what its Jupyter server reads")
     if name or widget_support.current.draw_widgets():
         return _Choice(_VIEWS["widget"], "panel, as a widget", "this page, or its Jupyter server, doesn't see the jobs")
     return _Choice(_VIEWS["html"], "html", "this front end isn't known to show widgets")
