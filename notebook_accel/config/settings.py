@@ -303,7 +303,7 @@ class LaunchConfig:
         argument="notify", python_only=True,
         variable="NOTEBOOK_ACCEL_NOTIFY",
     )] = ()
-    """Whom to tell that the job has ended, failed, or stalled: texts as in `addresses.py`, and functions."""
+    """Where to send notifications of the job: texts as in `addresses.py`, and functions."""
     co2_per_kwh: Annotated[float | None, Setting(
         kinds.grams, "The grams of CO2 that a kilowatt-hour causes where the ranks run, for the CO2 of a job.",
         python_only=True,
