@@ -11,4 +11,4 @@ NOT_REACHED = 1
 STALLED = 3
 """`wait` ended because the job is stalled."""
 TIMED_OUT = 124
-"""`wait` ended because its time was up, as of `timeout` of the GNU core utilities."""
+"""The time of `wait`, or that of `launch --timeout`, was up, as of `timeout` of the GNU core utilities."""

@@ -44,8 +44,10 @@ class Setting:
     """The environment variable that users set."""
     rank_variable: str = ""
     """Accelerate's variable, which users may set too, and which each rank is given."""
-    python_only: bool = False
-    """Whether torch's launcher can't apply it, so that `notebook-accel launch` says that it passes it over."""
+    of_cluster: bool = False
+    """Whether only launches on a cluster have it, so that `notebook-accel launch` says that it passes it over."""
+    of_job: bool = False
+    """Whether only jobs have it, so that `notebook-accel launch` says so if it starts none."""
     magic: tuple[str, ...] = ()
     """Its option of `%accelerate`, with all its spellings, the usual one last."""
     key: str = ""
@@ -186,7 +188,7 @@ class LaunchConfig:
     ranks on all nodes."""
     insecure: Annotated[bool, Setting(
         kinds.flag, "Whether to accept a cluster that requires no token.",
-        argument="insecure", python_only=True,
+        argument="insecure", of_cluster=True,
         variable="NOTEBOOK_ACCEL_INSECURE",
         key="insecure", unset=(False,),
     )] = False
@@ -287,26 +289,27 @@ class LaunchConfig:
     )] = ""
     """Empty: there is no limit."""
     timeout: Annotated[float | None, Setting(
-        kinds.seconds,
-        argument="timeout", python_only=True,
+        kinds.seconds, "Seconds after which the ranks are ended, and the error shows where each of them was.",
+        argument="timeout", of_job=True,
         variable="NOTEBOOK_ACCEL_TIMEOUT",
+        key="timeout", launch="Resources",
     )] = None
     """Seconds that the whole launch may take."""
     stall_after: Annotated[float | None, Setting(
         kinds.optional_seconds,
-        argument="stall_after", none_is_given=True, python_only=True,
+        argument="stall_after", none_is_given=True, of_job=True,
         variable="NOTEBOOK_ACCEL_STALL_AFTER",
     )] = 60.0
     """Seconds without progress, while ranks wait for others, before a stall is reported; `None`: never."""
     notify: Annotated[tuple[Any, ...], Setting(
         kinds.targets,
-        argument="notify", python_only=True,
+        argument="notify", of_job=True,
         variable="NOTEBOOK_ACCEL_NOTIFY",
     )] = ()
     """Where to send notifications of the job: texts as in `addresses.py`, and functions."""
     co2_per_kwh: Annotated[float | None, Setting(
         kinds.grams, "The grams of CO2 that a kilowatt-hour causes where the ranks run, for the CO2 of a job.",
-        python_only=True,
+        of_job=True,
         variable="NOTEBOOK_ACCEL_CO2_PER_KWH",
         magic=("--co2-per-kwh",),
         key="co2_per_kwh", launch="General",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from notebook_accel.cli.exit_codes import USER_ERROR
+from notebook_accel.cli.exit_codes import TIMED_OUT, USER_ERROR
 from notebook_accel.launch import engines
 from notebook_accel.launch.system import own_process
 
@@ -68,7 +68,6 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
     if quiet:
         console.use(Quiet())
     drawn = console.can_draw() and sys.stdout.isatty() and not quiet
-    config = replace(planned.config, timeout=None, min_processes=None)
     engine = engines.for_script(_source(words))
     if engine is not engines.for_script():
         end_server()
@@ -78,7 +77,7 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
     packed = payload.pack(script.run, (list(words), _path()), {}, mirror=False)
     launch = Launch(
         engine,
-        replace(planned, config=config, notice="", call=" ".join(words)),
+        replace(planned, notice="", call=" ".join(words)),
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", **os.environ},  # as torch's launcher sets it
         packed,
         name,
@@ -175,7 +174,7 @@ def _forwarding_signals(requests: StopRequests) -> Iterator[None]:
 def _exit_code(launch: Launch, failed: Sequence[RankState], *, quiet: bool) -> int:
     """The exit code of a launch that has ended; says which rank has failed, and how."""
     from notebook_accel.cli.launch.elastic import explain_failure
-    from notebook_accel.errors import LaunchError
+    from notebook_accel.errors import LaunchError, RankTimeoutError
     from notebook_accel.launch.job.job_state import Status
 
     job, received = launch.job, launch.requests.received
@@ -184,6 +183,10 @@ def _exit_code(launch: Launch, failed: Sequence[RankState], *, quiet: bool) -> i
     except LaunchError as error:
         sys.stderr.write(f"error: {error}\n")
         return 128 + signal.SIGKILL if error.engine_lost else USER_ERROR
+    except RankTimeoutError as error:
+        if not quiet:
+            sys.stderr.write(f"error: {error}\n")
+        return TIMED_OUT
     except BaseException:
         pass
     if received:

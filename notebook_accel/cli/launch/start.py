@@ -34,8 +34,6 @@ from notebook_accel.launch.system.network import ReservedPorts
 _WRAPPER = Path(__file__).parent / "wrapper.py"
 _ELASTIC = ("rdzv_conf", "tee", "log_dir", "role", "no_python")
 """Options that only torch's launcher has."""
-_OF_JOBS = ("stall_after", "co2_per_kwh")
-"""Settings of a job that are not for Python alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +101,8 @@ def make(
         raise HardwareError(f"--multi_gpu needs several GPUs, but this launch has {planned.size} rank: leave it out")
     binding, binding_notice = _cpu_binding(planned)
     arguments_of_torch = interface = None
-    if planned.world_size > 1 or binding or config.max_restarts or options.get("tee"):
+    needs_launcher = binding or config.max_restarts or config.timeout is not None or options.get("tee")
+    if planned.world_size > 1 or needs_launcher:
         meeting = rendezvous(config, options.get("rdzv_conf"), planned.size)
         interface = meeting.interface
         arguments_of_torch = (
@@ -112,12 +111,12 @@ def make(
             *_torch_options(options, config),
             *binding,
         )
-    is_job = _is_job(options, config, binding)
+    is_job = arguments_of_torch is not None and _is_job(options, config, binding)
     if is_job and "monitor_interval" in options:
         heartbeat = kinds.seconds.parse("monitor_interval", options["monitor_interval"])
         planned = replace(planned, config=replace(config, heartbeat=heartbeat))
-    unused = _unused(config, is_job=is_job and arguments_of_torch is not None)
-    notices = [*planned.notice.splitlines(), unused, binding_notice, _fewest_ranks(config)]
+    fewest = "" if is_job else _fewest_ranks(config)
+    notices = [*planned.notice.splitlines(), _unused(config, is_job=is_job), binding_notice, fewest]
     if config.num_nodes > 1 and config.rdzv_backend == "c10d" and "machine_rank" in options:
         notices.append("machine_rank has no effect with rdzv_backend c10d, which numbers the machines itself")
     added, ports = of_launch(planned, environ, interface), ReservedPorts()
@@ -141,11 +140,11 @@ def _is_job(options: Mapping[str, Any], config: LaunchConfig, binding: Sequence[
 
 
 def _unused(config: LaunchConfig, *, is_job: bool) -> str:
-    """A notice of settings that only launches from Python use; some are for jobs of scripts, too."""
+    """A notice of settings that only launches from Python use, or only jobs."""
     left = [
         f"{name}{config.cite(name)}"
         for name, row in SETTINGS.items()
-        if row.python_only and name in config.sources and not (is_job and name in _OF_JOBS)
+        if name in config.sources and (row.of_cluster or (row.of_job and not is_job))
     ]
     return f"{' and '.join(left)}: ignored here, since only launches from Python use it" if left else ""
 
@@ -157,12 +156,12 @@ def _torch_options(options: Mapping[str, Any], config: LaunchConfig) -> list[str
 
 
 def _fewest_ranks(config: LaunchConfig) -> str:
-    """A notice if `min_processes` has no effect: torch's launcher can leave out machines, but no ranks of one."""
+    """A notice if torch's launcher can't heed `min_processes`: it can leave out machines, but no ranks of one."""
     if config.min_processes is None or (config.num_nodes > 1 and config.rdzv_backend == "c10d"):
         return ""
     why = (
         "min_processes leaves out whole machines here, and needs several of them with --rdzv_backend c10d; "
-        "notebook_launcher can also restart with fewer ranks on one machine"
+        "on one machine, it needs several ranks, and none of the options of torch's launcher"
     )
     if config.is_option("min_processes"):
         raise ConfigurationError(f"--{why}")
@@ -200,7 +199,7 @@ def start(target: str, arguments: Sequence[str], options: Mapping[str, Any]) -> 
     wanted = make(target, arguments, given, below, hardware.detect(), os.environ)
     for notice in () if wanted.quiet else wanted.notices:
         click.echo(notice, err=True)
-    if wanted.options is not None and wanted.is_job:
+    if wanted.is_job:
         is_module = wanted.launched[0] == "--module" and not target.endswith(".ipynb")
         name = program.name(target, is_module=is_module)
         sys.exit(script_job.run(wanted.plan, wanted.launched, name, quiet=wanted.quiet))

@@ -96,16 +96,19 @@ RESUMABLE = replace(
 SCRIPT = replace(
     ONE_CALL,
     steps={
-        reason: ((0.0, signum), (SCRIPT_GRACE, signal.SIGKILL))
-        for reason, signum in {
-            StopReason.INTERRUPT: signal.SIGINT,
-            StopReason.CANCEL: signal.SIGINT,
-            StopReason.TERMINATION: signal.SIGTERM,
-            StopReason.HANGUP: signal.SIGHUP,
-            StopReason.QUIT: signal.SIGQUIT,
-            StopReason.FAILURE: signal.SIGTERM,
-            StopReason.DEATH: signal.SIGTERM,
-        }.items()
+        StopReason.TIMEOUT: ((1.5, signal.SIGTERM), (SCRIPT_GRACE, signal.SIGKILL)),
+        **{
+            reason: ((0.0, signum), (SCRIPT_GRACE, signal.SIGKILL))
+            for reason, signum in {
+                StopReason.INTERRUPT: signal.SIGINT,
+                StopReason.CANCEL: signal.SIGINT,
+                StopReason.TERMINATION: signal.SIGTERM,
+                StopReason.HANGUP: signal.SIGHUP,
+                StopReason.QUIT: signal.SIGQUIT,
+                StopReason.FAILURE: signal.SIGTERM,
+                StopReason.DEATH: signal.SIGTERM,
+            }.items()
+        },
     },
 )
 """For ranks that run a script: they get the signal that this process has got, as from torch's launcher."""

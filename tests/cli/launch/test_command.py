@@ -95,6 +95,30 @@ def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
     assert done.stderr == "error: rank 1 of 2 ended with exit code 7; see its output above\n"
 
 
+def test_a_script_that_takes_too_long_is_ended_and_says_where_its_ranks_are(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text("import os, threading\nif os.environ['RANK'] == '1': threading.Event().wait()\n")
+    done = launch("--num_processes=2", "--cpu", "--timeout=2", script.name, cwd=tmp_path)
+    assert done.returncode == 124
+    assert done.stderr.startswith("error: rank 1 of 2 did not finish within 2 s.")
+    assert "waits.py" in done.stderr
+    assert "threading.Event().wait()" in done.stderr
+
+
+def test_a_script_goes_on_with_the_ranks_that_are_left(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, sys\n"
+        "if os.environ['RANK'] == '1': sys.exit('no CUDA-capable device is detected')\n"
+        "sys.stdout.write(os.environ['WORLD_SIZE'] + '\\n')\n"
+    )
+    given = ("--num_processes=2", "--cpu", "--max_restarts=2", "--min_processes=1")
+    done = launch(*given, script.name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "starting again with 1 of 2 ranks" in done.stderr
+    assert done.stdout.endswith("1\n")
+
+
 def test_debugging_compares_the_shapes_of_plain_torch_and_names_the_lines_at_which_ranks_part(tmp_path: Path) -> None:
     """Three processes import torch."""
     script = tmp_path / "parts.py"

@@ -352,17 +352,23 @@ def test_a_tpu_is_left_to_notebooks(train: str) -> None:
         make(train, hardware, below={"distributed_type": "XLA"})
 
 
-def test_what_only_a_launch_from_python_follows_is_named(train: str) -> None:
+def test_what_only_a_job_follows_is_named_where_there_is_none(train: str) -> None:
     environ = {"NOTEBOOK_ACCEL_STALL_AFTER": "9", "NOTEBOOK_ACCEL_TIMEOUT": "99"}
-    timeout, end = "timeout (from NOTEBOOK_ACCEL_TIMEOUT)", "ignored here, since only launches from Python use it"
     made = make(train, environ=environ, num_processes=2)
-    assert made.notices == [f"{timeout}: {end}"]
-    assert made.plan.config.stall_after == 9
-    for unheard in (
-        make(train, environ=environ, num_processes=2, tee="3"),
-        make(train, environ=environ, num_processes=1),
-    ):
-        assert unheard.notices == [f"{timeout} and stall_after (from NOTEBOOK_ACCEL_STALL_AFTER): {end}"]
+    assert made.notices == []
+    assert (made.plan.config.stall_after, made.plan.config.timeout) == (9, 99)
+    stall, end = "stall_after (from NOTEBOOK_ACCEL_STALL_AFTER)", "ignored here, since only launches from Python use it"
+    unheard = make(train, environ=environ, num_processes=2, tee="3")
+    assert unheard.notices == [f"timeout (from NOTEBOOK_ACCEL_TIMEOUT) and {stall}: {end}"]
+    alone = make(train, environ={"NOTEBOOK_ACCEL_STALL_AFTER": "9"}, num_processes=1)
+    assert alone.notices == [f"{stall}: {end}"]
+
+
+def test_one_rank_with_a_timeout_is_a_job(train: str) -> None:
+    made = make(train, num_processes=1, timeout="60")
+    assert made.is_job
+    assert made.plan.config.timeout == 60
+    assert not make(train, num_processes=1).is_job
 
 
 def test_the_monitor_interval_is_that_of_the_signs_of_life(train: str) -> None:
@@ -386,9 +392,11 @@ def test_the_command_line_may_spread_the_files_ranks_over_machines(train: str, m
         make(train, below={"num_processes": 3}, **given)
 
 
-def test_ranks_of_one_machine_cannot_be_left_out(train: str) -> None:
+def test_ranks_of_one_machine_can_be_left_out_only_of_a_job(train: str) -> None:
+    assert make(train, num_processes=2, max_restarts=1, min_processes=1).plan.config.min_processes == 1
     with pytest.raises(ConfigurationError, match="--min_processes leaves out whole machines here"):
-        make(train, num_processes=2, max_restarts=1, min_processes=1)
-    (notice,) = make(train, below={"min_processes": 1, "max_restarts": 1}, num_processes=2).notices
+        make(train, num_processes=2, max_restarts=1, min_processes=1, tee="3")
+    below = {"min_processes": 1, "max_restarts": 1}
+    (notice,) = make(train, below=below, num_processes=2, tee="3").notices
     assert notice.startswith("min_processes leaves out whole machines here")
     assert notice.endswith("it has no effect")
