@@ -60,6 +60,7 @@ from notebook_accel.train.options.plugins import (
 from notebook_accel.train.ranks import collectives, environment
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.mesh import Mesh, Ranks
+from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.ranks.rank_aware import RankAware
 from notebook_accel.train.ranks.seeds import share_random_states
 from notebook_accel.train.ranks.state import AcceleratorState, is_initialized
@@ -225,25 +226,12 @@ class Accelerator(RankAware):
     # The rank
 
     @property
-    def num_processes(self) -> int:
-        return self.state.num_processes
-
-    @property
-    def process_index(self) -> int:
-        return self.state.process_index
-
-    @property
-    def local_process_index(self) -> int:
-        return self.state.local_process_index
+    def _membership(self) -> Membership:
+        return self.state.partial.membership
 
     @property
     def _data_ranks(self) -> Ranks:
         return self.state.sharing.data
-
-    @property
-    def device(self) -> torch.device:
-        """The device of this rank."""
-        return self.state.device
 
     @property
     def distributed_type(self) -> DistributedType:

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
+
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks.mesh import Ranks
+from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.tensors import pytree
 from notebook_accel.train.tensors.rows import Reading, is_array, take
 
@@ -19,22 +22,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class RankAware(ABC):
-    """An object that knows the number of its rank, and how many there are."""
+    """An object that knows this rank's place among the others."""
 
     @property
     @abstractmethod
+    def _membership(self) -> Membership:
+        """The rank's device and numbers."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of this rank."""
+        return self._membership.device
+
+    @property
     def num_processes(self) -> int:
         """How many ranks there are."""
+        return self._membership.world_size
 
     @property
-    @abstractmethod
     def process_index(self) -> int:
         """This rank's number, from 0."""
+        return self._membership.rank
 
     @property
-    @abstractmethod
     def local_process_index(self) -> int:
         """This rank's number on its node."""
+        return self._membership.local_rank
 
     @abstractmethod
     def wait_for_everyone(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from notebook_accel import advice, events, rank_local
@@ -75,28 +74,15 @@ class PartialState(RankAware):
         return PartialState.settled() is self
 
     @property
-    def device(self) -> torch.device:
-        """The device of this rank."""
-        return self.membership.device
+    def _membership(self) -> Membership:
+        return self.membership
 
-    default_device = device
+    default_device = RankAware.device
 
     @property
     def backend(self) -> str | None:
         """`gloo`, `nccl` or `xla`; `None` for a single rank without a group."""
         return self.membership.backend
-
-    @property
-    def num_processes(self) -> int:
-        return self.membership.world_size
-
-    @property
-    def process_index(self) -> int:
-        return self.membership.rank
-
-    @property
-    def local_process_index(self) -> int:
-        return self.membership.local_rank
 
     @property
     def local_num_processes(self) -> int:
@@ -250,8 +236,8 @@ class AcceleratorState(RankAware):
         return AcceleratorState.settled() is self
 
     @property
-    def device(self) -> torch.device:
-        return self.partial.device
+    def _membership(self) -> Membership:
+        return self.partial.membership
 
     @property
     def backend(self) -> str | None:
@@ -265,18 +251,6 @@ class AcceleratorState(RankAware):
     @debug.setter
     def debug(self, value: bool) -> None:
         self.partial.debug = value
-
-    @property
-    def num_processes(self) -> int:
-        return self.partial.num_processes
-
-    @property
-    def process_index(self) -> int:
-        return self.partial.process_index
-
-    @property
-    def local_process_index(self) -> int:
-        return self.partial.local_process_index
 
     @property
     def _data_ranks(self) -> Ranks:
