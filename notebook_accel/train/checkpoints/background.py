@@ -20,6 +20,7 @@ from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 from notebook_accel.train.ranks import environment
+from notebook_accel.train.ranks.collectives import all_objects
 from notebook_accel.train.ranks.state import PartialState
 
 P = TypeVar("P", bound=AnyPath)
@@ -190,22 +191,20 @@ def newest(folder: AnyPath) -> AnyPath | None:
     """
     if isinstance(folder, RemotePath):
         return _newest_remote(folder)
-    state = PartialState()
     ranks = AllRanks()
     ranks.run_on_each_node("tidy the folder of the checkpoints", lambda: folders.tidy(folder))
     here = [path.name for _, path in folders.numbered(folder)]
-    found = state.communicator.all_gather_objects(here) if state.use_distributed else [here]
+    found = all_objects(here)
     common = reversed([folder / each for each in here if all(each in names for names in found)])
     return _first_intact(ranks, folder, common, manifest.verify)
 
 
 def _newest_remote(folder: RemotePath) -> RemotePath | None:
     """Like `newest`; each node has downloaded the checkpoint then."""
-    state = PartialState()
     ranks = AllRanks()
     ranks.run_on_each_node("remove old copies", lambda: transfer.remove_copies(folder))
-    here = ranks.run(f"list {folder}", lambda: transfer.automatic(folder) if state.is_main_process else [])
-    names = state.communicator.all_gather_objects(here)[0] if state.use_distributed else here
+    here = ranks.run(f"list {folder}", lambda: transfer.automatic(folder) if ranks.is_first else [])
+    names = all_objects(here)[0]
 
     def downloaded() -> Iterator[RemotePath]:
         for path in reversed([folder / each for each in names]):

@@ -132,9 +132,8 @@ def gather_object_over(value: Any, ranks: Ranks) -> Any:
 
 def all_objects(value: Any, group: Any = None) -> list[Any]:
     """The values of all ranks, by rank; anything that can be pickled."""
-    if not PartialState().use_distributed:
-        return [value]
-    return [pickle.loads(data) for data in PartialState().communicator.all_gather_bytes(pickle.dumps(value), group)]
+    state = PartialState()
+    return state.communicator.all_gather_objects(value, group) if state.use_distributed else [value]
 
 
 def broadcast_object_list(object_list: list[Any], from_process: int = 0) -> list[Any]:

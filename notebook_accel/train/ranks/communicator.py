@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+import pickle
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,33 +13,40 @@ import torch.distributed as dist
 from notebook_accel.train.ranks import object_collectives
 
 
-class Communicator(Protocol):
+class Communicator(ABC):
     """Collectives, which all ranks of the group call together; the group `None` is all ranks."""
 
     @property
+    @abstractmethod
     def compares_shapes(self) -> bool:
         """Whether ranks can compare shapes first, over a channel that doesn't use their devices."""
 
+    @abstractmethod
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         """The tensors of all ranks, of one shape (n, ...), as one of shape (ranks x n, ...)."""
 
+    @abstractmethod
     def reduce(self, tensor: torch.Tensor, maximum: bool, group: Any = None) -> torch.Tensor:
         """The sum of the tensors of all ranks, or the maximum of each element."""
 
+    @abstractmethod
     def broadcast(self, tensor: torch.Tensor, source: int) -> torch.Tensor:
         """The tensor of one rank."""
 
+    @abstractmethod
     def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         """The bytes of each rank."""
 
     def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
         """The picklable value of each rank; works without a channel on the CPU too."""
+        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value), group)]
 
+    @abstractmethod
     def barrier(self) -> None:
         """Waits for all ranks."""
 
 
-class TorchBackend:
+class TorchBackend(Communicator):
     """`torch.distributed`: tensors travel on their GPUs with nccl, otherwise in the host's memory."""
 
     def __init__(self, backend: str | None, device: torch.device) -> None:
@@ -70,6 +79,8 @@ class TorchBackend:
         return object_collectives.all_gather_bytes(data, group)
 
     def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
+        if self.compares_shapes:
+            return super().all_gather_objects(value, group)
         found: list[Any] = [None] * dist.get_world_size(group)
         dist.all_gather_object(found, value, group=group)
         return found

@@ -6,7 +6,6 @@ it. Imported only where a launch has chosen a TPU, so torch_xla is optional.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,8 @@ import torch_xla.runtime as xr
 from torch import nn
 from torch.optim import Optimizer
 from torch_xla.distributed.parallel_loader import ParallelLoader
+
+from notebook_accel.train.ranks.communicator import Communicator
 
 AXIS = "data"
 """The one axis of the mesh of SPMD."""
@@ -40,10 +41,10 @@ def sync() -> None:
     torch_xla.sync()
 
 
-class XlaBackend:
+class XlaBackend(Communicator):
     """Collectives between the devices; bytes go through torch_xla's rendezvous."""
 
-    compares_shapes = False
+    compares_shapes = False  # type: ignore[assignment]  # the same on all ranks
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)
@@ -63,9 +64,6 @@ class XlaBackend:
     def all_gather_bytes(self, data: bytes, group: Any = None) -> list[bytes]:
         shared: list[bytes] = xm.xla_rendezvous(data)
         return shared
-
-    def all_gather_objects(self, value: Any, group: Any = None) -> list[Any]:
-        return [pickle.loads(data) for data in self.all_gather_bytes(pickle.dumps(value), group)]
 
     def barrier(self) -> None:
         xm.xla_rendezvous(b"")
