@@ -263,7 +263,7 @@ class SavedParts:
         if self.own is not None:
             random_states.restore(states, state.device)
         else:
-            random_states.derive(states, state.process_index)
+            random_states.derive(states, state.process_index, state.device)
         if self.ranks != state.num_processes:
             _log.info("%s was saved on %d ranks and is loaded on %d.", self._folder, self.ranks, state.num_processes)
         return int(states.get("step", 0))

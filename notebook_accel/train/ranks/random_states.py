@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+_NUMPY_SEEDS = 2**32
+
 
 def capture(device: torch.device) -> dict[str, Any]:
     """The states of Python's, NumPy's and torch's generators, on the host and on this rank's device."""
@@ -108,21 +110,30 @@ def _bits(generator: Any) -> Any:
     return getattr(generator, "bit_generator", None) or generator._bit_generator
 
 
-def derive(states: dict[str, Any], rank: int) -> None:
+def derive(states: dict[str, Any], rank: int, device: torch.device) -> None:
     """Seeds the generators of a rank for which a checkpoint, saved with fewer ranks, has no states.
 
     Args:
         states: Those of rank 0, from which each such rank derives a seed of its own.
         rank: This rank's number.
+        device: Its device.
     """
     source = torch.Generator()
     source.set_state(states["torch_manual_seed"])
-    seed = int(torch.randint(2**32, (rank + 1,), generator=source)[rank])
-    random.seed(seed)
-    torch.manual_seed(seed)  # of all devices
+    seed(int(torch.randint(2**32, (rank + 1,), generator=source)[rank]), on_xla=device.type == "xla")
+
+
+def seed(number: int, *, on_xla: bool) -> None:
+    """Seeds the generators of Python, NumPy, and torch; also that of torch_xla if this rank is on such a device."""
+    random.seed(number)
     numpy = _numpy()
     if numpy is not None:
-        numpy.random.seed(seed)
+        numpy.random.seed(number % _NUMPY_SEEDS)
+    torch.manual_seed(number)  # of all devices
+    if on_xla:
+        from notebook_accel.train.ranks import xla_group
+
+        xla_group.seed(number)
 
 
 def _of_device(states: list[torch.Tensor], device: torch.device) -> torch.Tensor:

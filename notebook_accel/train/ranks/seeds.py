@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import operator
 import os
-import random
 import warnings
 from collections.abc import Iterable
 
@@ -21,8 +19,6 @@ from notebook_accel.train.ranks.collective_check import user_frame
 from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.object_collectives import all_gather
 from notebook_accel.train.ranks.state import AcceleratorState, PartialState
-
-_NUMPY_SEEDS = 2**32
 
 
 def set_seed(seed: int, device_specific: bool = False, deterministic: bool = False) -> None:
@@ -44,16 +40,7 @@ def set_seed(seed: int, device_specific: bool = False, deterministic: bool = Fal
     events.emit(Seeded(seed))
     if device_specific:
         seed += _number_of_share()
-    random.seed(seed)
-    if importlib.util.find_spec("numpy") is not None:
-        import numpy as np
-
-        np.random.seed(seed % _NUMPY_SEEDS)
-    torch.manual_seed(seed)
-    if _on_xla():
-        from notebook_accel.train.ranks import xla_group
-
-        xla_group.seed(seed)
+    random_states.seed(seed, on_xla=_on_xla())
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, torch refuses to call cuBLAS
         torch.use_deterministic_algorithms(True)

@@ -55,7 +55,7 @@ def test_new_ranks_draw_numbers_of_their_own_and_always_the_same() -> None:
     states = random_states.capture(torch.device("cpu"))
     drawn = []
     for rank in (2, 3, 2):
-        random_states.derive(states, rank)
+        random_states.derive(states, rank, torch.device("cpu"))
         drawn.append(torch.rand(1).item())
     random_states.restore(states, torch.device("cpu"))
     assert drawn[0] == drawn[2] != drawn[1]
