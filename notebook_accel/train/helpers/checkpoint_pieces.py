@@ -26,6 +26,8 @@ from notebook_accel.train.checkpoints.serialization import is_writer
 from notebook_accel.train.models import parallel_wrappers
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.steps.optimizer import inner as own_optimizer
+from notebook_accel.train.strategies.base import Settings
+from notebook_accel.train.strategies.single import SingleDevice
 
 Folder = str | os.PathLike[str]
 
@@ -262,19 +264,6 @@ def load_accelerator_state(
     return {"step": contents.read(Path(input_dir), inner, LoadOptions(strict, where, load_kwargs or {}))}
 
 
-class _Whole:
-    """What checkpoints need of a strategy, for states that the user's code has collected."""
-
-    layout = "replicated"
-    gathers_weights = False
-
-    def state_dict(self, model: nn.Module) -> dict[str, torch.Tensor]:
-        return model.state_dict()
-
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        return optimizer.state_dict()
-
-
 def _contents(
     models: list[nn.Module],
     optimizers: Sequence[Optimizer],
@@ -290,7 +279,7 @@ def _contents(
             "accelerator.process_index"
         )
     return Contents(
-        strategy=_Whole(),
+        strategy=SingleDevice(PartialState(), Settings()),  # the user's code has collected what ranks have parts of
         models=models,
         optimizers=[own_optimizer(optimizer) for optimizer in optimizers],
         schedulers=list(schedulers),
