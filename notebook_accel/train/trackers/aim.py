@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain
 
 
-class AimTracker(GeneralTracker):
+class AimTracker(RunTracker):
     """Logs to a run in a repository of Aim's.
 
     Args:
@@ -20,26 +20,23 @@ class AimTracker(GeneralTracker):
 
     name = "aim"
     requires_logging_directory = True
+    held = "writer"
+    writer: Any
 
     def __init__(self, run_name: str, logging_dir: str | os.PathLike[str] | None = ".", **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
+        super().__init__(run_name, **kwargs)
         self.aim_repo_path = logging_dir
-        self.writer: Any = None
-        self._kwargs = kwargs
 
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         import aim
 
         repository = None if self.aim_repo_path is None else os.fspath(self.aim_repo_path)
-        self.writer = aim.Run(repo=repository, **self._kwargs)
-        self.writer.name = self.run_name
+        run = aim.Run(repo=repository, **self._kwargs)
+        run.name = self.run_name
+        return run
 
-    @property
-    def tracker(self) -> Any:
-        """Aim's run."""
-        return self.writer
+    def _close(self) -> None:
+        self.writer.close()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -69,8 +66,3 @@ class AimTracker(GeneralTracker):
             image, caption = value if isinstance(value, tuple) else (value, "")
             drawn = aim.Image(image, caption=caption, **options.get("aim_image", {}))
             self.writer.track(drawn, name=key, step=step, **options.get("track", {}))
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.writer is not None:
-            self.writer.close()

@@ -68,45 +68,54 @@ class GeneralTracker:
 
 
 class RunTracker(GeneralTracker):
-    """Logs to a run of a project, which the service opens with `init(project=...)`.
+    """Logs to one object of a service, such as a run, which `start` opens and `finish` closes.
 
-    A subclass sets `name`, which is also the name of the package to import.
+    A subclass sets `name`. Unless its service opens runs with `init(project=...)` in a package of this name, it also
+    overrides `_open` and `_close`.
 
     Args:
-        run_name: The name of the project.
-        kwargs: Arguments of the service's `init`.
+        run_name: The name of the run or the project.
+        kwargs: Arguments of what opens it.
     """
 
     requires_logging_directory = False
+    held: ClassVar[str] = "run"
+    """The attribute that has the object. Its name is that of Accelerate's class for the service."""
 
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
+    def __init__(self, run_name: str | None, **kwargs: Any) -> None:
         super().__init__()
         self.run_name = run_name
-        self.run: Any = None
         self._kwargs = kwargs
-
-    @on_main_process
-    def start(self) -> None:
-        self.run = importlib.import_module(self.name).init(project=self.run_name, **self._kwargs)
+        setattr(self, self.held, None)
 
     @property
     def tracker(self) -> Any:
-        """The service's own run."""
-        return self.run
+        """The service's own object."""
+        return getattr(self, self.held)
+
+    @on_main_process
+    def start(self) -> None:
+        setattr(self, self.held, self._open())
+
+    def _open(self) -> Any:
+        return importlib.import_module(self.name).init(project=self.run_name, **self._kwargs)
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.run.config.update(values)
+        self.tracker.config.update(values)
 
     @on_main_process
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Logs all values that the run's `log` accepts."""
-        self.run.log(values, step=step, **kwargs)
+        self.tracker.log(values, step=step, **kwargs)
 
     @on_main_process
     def finish(self) -> None:
-        if self.run is not None:
-            self.run.finish()
+        if self.tracker is not None:
+            self._close()
+
+    def _close(self) -> None:
+        self.tracker.finish()
 
 
 def check(tracker: GeneralTracker) -> None:

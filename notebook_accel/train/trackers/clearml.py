@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 
-class ClearMLTracker(GeneralTracker):
+class ClearMLTracker(RunTracker):
     """Logs to a task: the one that the user's code has opened, or one of its own.
 
     Args:
@@ -18,29 +18,24 @@ class ClearMLTracker(GeneralTracker):
     """
 
     name = "clearml"
-    requires_logging_directory = False
+    held = "task"
+    task: Any
+    _is_own = False
 
     def __init__(self, run_name: str | None = None, **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
-        self.task: Any = None
-        self._is_own = False
-        self._kwargs = kwargs
+        super().__init__(run_name, **kwargs)
 
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         from clearml import Task
 
-        self.task = Task.current_task()
-        if self.task is None:
-            names = {f"{kind}_name": os.environ.get(f"CLEARML_{kind.upper()}", self.run_name) for kind in _NAMED}
-            self.task = Task.init(**{**names, **self._kwargs})
-            self._is_own = True
+        task = Task.current_task()
+        self._is_own = task is None
+        names = {f"{kind}_name": os.environ.get(f"CLEARML_{kind.upper()}", self.run_name) for kind in _NAMED}
+        return Task.init(**{**names, **self._kwargs}) if self._is_own else task
 
-    @property
-    def tracker(self) -> Any:
-        """ClearML's task."""
-        return self.task
+    def _close(self) -> None:
+        if self._is_own:
+            self.task.close()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -78,12 +73,6 @@ class ClearMLTracker(GeneralTracker):
         """Logs a table, given as columns and rows or as a data frame."""
         rows = dataframe if dataframe is not None else [*([columns] if columns else []), *(data or [])]
         self.task.get_logger().report_table(**_place(table_name), table_plot=rows, iteration=step, **kwargs)
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.task is not None and self._is_own:
-            self.task.close()
-
 
 _NAMED = ("project", "task")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 
-class CometMLTracker(GeneralTracker):
+class CometMLTracker(RunTracker):
     """Logs to an experiment of a project.
 
     Args:
@@ -16,24 +16,16 @@ class CometMLTracker(GeneralTracker):
     """
 
     name = "comet_ml"
-    requires_logging_directory = False
+    held = "writer"
+    writer: Any
 
-    def __init__(self, run_name: str, **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
-        self.writer: Any = None
-        self._kwargs = kwargs
-
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         import comet_ml
 
-        self.writer = comet_ml.start(project_name=self.run_name, **self._kwargs)
+        return comet_ml.start(project_name=self.run_name, **self._kwargs)
 
-    @property
-    def tracker(self) -> Any:
-        """The Comet experiment."""
-        return self.writer
+    def _close(self) -> None:
+        self.writer.end()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -54,8 +46,3 @@ class CometMLTracker(GeneralTracker):
                 self.writer.log_metrics(value, step=step, **kwargs)
             else:
                 warn_skipped(self, key, value, "numbers, texts, and dicts of numbers")
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.writer is not None:
-            self.writer.end()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 
-class DVCLiveTracker(GeneralTracker):
+class DVCLiveTracker(RunTracker):
     """Logs to a `dvclive.Live`.
 
     Args:
@@ -17,23 +17,19 @@ class DVCLiveTracker(GeneralTracker):
     """
 
     name = "dvclive"
-    requires_logging_directory = False
+    held = "live"
 
     def __init__(self, run_name: str | None = None, live: Any = None, **kwargs: Any) -> None:
-        super().__init__()
+        super().__init__(run_name, **kwargs)
         self.live = live
-        self._kwargs = kwargs
 
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         import dvclive
 
-        self.live = self.live if self.live is not None else dvclive.Live(**self._kwargs)
+        return self.live if self.live is not None else dvclive.Live(**self._kwargs)
 
-    @property
-    def tracker(self) -> Any:
-        """DVCLive's logger."""
-        return self.live
+    def _close(self) -> None:
+        self.live.end()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -51,8 +47,3 @@ class DVCLiveTracker(GeneralTracker):
             else:
                 warn_skipped(self, key, value, "numbers and texts")
         self.live.next_step()
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.live is not None:
-            self.live.end()

@@ -9,12 +9,12 @@ from typing import Any
 from notebook_accel.config.kinds import truth
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import as_float
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 _PARAMS_PER_CALL = 100
 
 
-class MLflowTracker(GeneralTracker):
+class MLflowTracker(RunTracker):
     """Logs to a run of an experiment, at the tracking server that MLflow is set to.
 
     MLflow's variables `MLFLOW_EXPERIMENT_NAME`, `MLFLOW_RUN_ID`, `MLFLOW_TAGS` (JSON) and `MLFLOW_NESTED_RUN` override
@@ -31,7 +31,8 @@ class MLflowTracker(GeneralTracker):
     """
 
     name = "mlflow"
-    requires_logging_directory = False
+    held = "active_run"
+    active_run: Any
 
     def __init__(
         self,
@@ -43,24 +44,21 @@ class MLflowTracker(GeneralTracker):
         run_name: str | None = None,
         description: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(run_name)
         self.experiment_name = os.environ.get("MLFLOW_EXPERIMENT_NAME", experiment_name)
         self.logging_dir = logging_dir
         self.run_id = os.environ.get("MLFLOW_RUN_ID", run_id)
         tags = os.environ.get("MLFLOW_TAGS", tags)
         self.tags = json.loads(tags) if isinstance(tags, str) else tags
         self.nested_run = _boolean(os.environ.get("MLFLOW_NESTED_RUN", nested_run))
-        self.run_name = run_name
         self.description = description
-        self.active_run: Any = None
 
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         import mlflow
 
         experiment = mlflow.get_experiment_by_name(self.experiment_name)
         artifact_location = None if self.logging_dir is None else str(self.logging_dir)
-        self.active_run = mlflow.start_run(
+        return mlflow.start_run(
             run_id=self.run_id,
             experiment_id=experiment.experiment_id
             if experiment is not None
@@ -71,10 +69,10 @@ class MLflowTracker(GeneralTracker):
             description=self.description,
         )
 
-    @property
-    def tracker(self) -> Any:
-        """The MLflow run."""
-        return self.active_run
+    def _close(self) -> None:
+        import mlflow
+
+        mlflow.end_run()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -123,13 +121,6 @@ class MLflowTracker(GeneralTracker):
         import mlflow
 
         mlflow.log_artifacts(local_dir, artifact_path)
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.active_run is not None:
-            import mlflow
-
-            mlflow.end_run()
 
 
 def _boolean(value: bool | str) -> bool:

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, plain, warn_skipped
+from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 
-class TensorBoardTracker(GeneralTracker):
+class TensorBoardTracker(RunTracker):
     """Writes event files into `logging_dir/run_name`.
 
     Args:
@@ -21,24 +21,20 @@ class TensorBoardTracker(GeneralTracker):
 
     name = "tensorboard"
     requires_logging_directory = True
+    held = "writer"
+    writer: Any
 
     def __init__(self, run_name: str, logging_dir: str | os.PathLike[str], **kwargs: Any) -> None:
-        super().__init__()
-        self.run_name = run_name
+        super().__init__(run_name, **kwargs)
         self.logging_dir = Path(logging_dir) / run_name
-        self.writer: Any = None
-        self._kwargs = kwargs
 
-    @on_main_process
-    def start(self) -> None:
+    def _open(self) -> Any:
         from torch.utils.tensorboard import SummaryWriter
 
-        self.writer = SummaryWriter(str(self.logging_dir), **self._kwargs)
+        return SummaryWriter(str(self.logging_dir), **self._kwargs)
 
-    @property
-    def tracker(self) -> Any:
-        """The `SummaryWriter`."""
-        return self.writer
+    def _close(self) -> None:
+        self.writer.close()
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
@@ -71,8 +67,3 @@ class TensorBoardTracker(GeneralTracker):
         """Logs batches of images; `dataformats="NHWC"` for those with channels last."""
         for key, images in values.items():
             self.writer.add_images(key, images, global_step=step, **kwargs)
-
-    @on_main_process
-    def finish(self) -> None:
-        if self.writer is not None:
-            self.writer.close()

@@ -15,14 +15,14 @@ class WandBTracker(RunTracker):
 
     @on_main_process
     def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.run.config.update(values, allow_val_change=True)
+        self.tracker.config.update(values, allow_val_change=True)
 
     @on_main_process
     def log_images(self, values: dict[str, Sequence[Any]], step: int | None = None, **kwargs: Any) -> None:
         """Logs lists of arrays or PIL images; `kwargs` are for `wandb.Image`."""
         import wandb
 
-        self.run.log({key: [wandb.Image(image, **kwargs) for image in each] for key, each in values.items()}, step=step)
+        self.tracker.log({key: [wandb.Image(image, **kwargs) for image in each] for key, each in values.items()}, step=step)
 
     @on_main_process
     def log_table(
@@ -38,4 +38,4 @@ class WandBTracker(RunTracker):
         import wandb
 
         table = wandb.Table(columns=columns, data=data, dataframe=dataframe)
-        self.run.log({table_name: table}, step=step, **kwargs)
+        self.tracker.log({table_name: table}, step=step, **kwargs)
