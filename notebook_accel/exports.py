@@ -19,7 +19,7 @@ class Row(NamedTuple):
     """Public names of one module."""
 
     module: str
-    """The module that defines the names, or the folder whose `__init__` re-exports them; or a module of Accelerate."""
+    """The module that defines the names; or a folder that re-exports them, or a module of Accelerate."""
     accelerate: str
     """The module of Accelerate that has the same names; empty if Accelerate has no equivalent."""
     exported: str
@@ -57,9 +57,13 @@ TABLE = (
         """MODEL_NAME SAFE_MODEL_NAME SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_PATTERN_NAME WEIGHTS_INDEX_NAME WEIGHTS_NAME
         WEIGHTS_PATTERN_NAME"""),
     Row("train.checkpoints.weights", "utils.modeling", "load_checkpoint_in_model"),
-    Row("train.data", "data_loader", "SeedableRandomSampler prepare_data_loader skip_first_batches",
-        """BatchSamplerShard DataLoaderDispatcher DataLoaderShard DataLoaderStateMixin IterableDatasetShard
-        SkipBatchSampler SkipDataLoader get_sampler"""),
+    Row("train.data.cursor", "data_loader", "", "SkipBatchSampler"),
+    Row("train.data.dispatching_loader", "data_loader", "", "DataLoaderDispatcher"),
+    Row("train.data.iterable_shard", "data_loader", "", "IterableDatasetShard"),
+    Row("train.data.loader", "data_loader", "", "DataLoaderShard DataLoaderStateMixin SkipDataLoader"),
+    Row("train.data.prepare", "data_loader", "prepare_data_loader skip_first_batches"),
+    Row("train.data.samplers", "data_loader", "SeedableRandomSampler", "get_sampler"),
+    Row("train.data.sharding", "data_loader", "", "BatchSamplerShard"),
     Row("train.helpers.basic_config", "commands.config.config_args", "",
         "cache_dir default_config_file default_json_config_file default_yaml_config_file"),
     Row("train.helpers.basic_config", "utils.other", "", "write_basic_config"),
@@ -134,9 +138,10 @@ TABLE = (
     Row("train.tensors.pytree", "utils.operations", "find_batch_size send_to_device",
         """find_device get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple
         is_tensor_information is_torch_tensor listify recursively_apply"""),
-    Row("train.trackers", "tracking", "GeneralTracker on_main_process",
+    Row("train.trackers.active_trackers", "tracking", "",
         "filter_trackers get_available_trackers register_tracker_class"),
     Row("train.trackers.aim", "tracking", "", "AimTracker"),
+    Row("train.trackers.base", "tracking", "GeneralTracker on_main_process"),
     Row("train.trackers.clearml", "tracking", "", "ClearMLTracker"),
     Row("train.trackers.comet", "tracking", "", "CometMLTracker"),
     Row("train.trackers.dvclive", "tracking", "", "DVCLiveTracker"),

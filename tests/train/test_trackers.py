@@ -22,16 +22,14 @@ import torch
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.enums import LoggerType
-from notebook_accel.train.trackers import (
-    GeneralTracker,
+from notebook_accel.train.trackers.active_trackers import (
+    TRACKERS,
     TrackerGroup,
     filter_trackers,
     get_available_trackers,
-    on_main_process,
     register_tracker_class,
 )
-from notebook_accel.train.trackers.active_trackers import TRACKERS
-from notebook_accel.train.trackers.base import scalars
+from notebook_accel.train.trackers.base import GeneralTracker, on_main_process, scalars
 
 Calls = list[tuple[Any, ...]]
 

@@ -21,13 +21,14 @@ from torch.utils.data import DataLoader
 
 from notebook_accel import advice
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train import data, step_timing
+from notebook_accel.train import step_timing
 from notebook_accel.train.accelerator import arguments
 from notebook_accel.train.accelerator.epoch_loop import EpochLoop, PlainLoop, Run
 from notebook_accel.train.accelerator.prepared import Prepared, remember
 from notebook_accel.train.checkpoints import serialization, weights
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents
+from notebook_accel.train.data import prepare as loaders
 from notebook_accel.train.data import uneven_inputs
 from notebook_accel.train.models import batch_size, compiling, parallel_wrappers, prepare_checks
 from notebook_accel.train.models.precision import Precision
@@ -73,7 +74,8 @@ from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.steps.tunables import Tunable, Tunables
 from notebook_accel.train.strategies import choose
 from notebook_accel.train.strategies.base import Settings
-from notebook_accel.train.trackers import GeneralTracker, TrackerGroup
+from notebook_accel.train.trackers.active_trackers import TrackerGroup
+from notebook_accel.train.trackers.base import GeneralTracker
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -463,7 +465,7 @@ class Accelerator(RankAware):
             slice_fn_for_dispatch: How rank 0 cuts a batch if it reads for all ranks; see `slice_tensors`.
         """
         config = self.dataloader_config
-        prepared = data.prepare_data_loader(
+        prepared = loaders.prepare_data_loader(
             data_loader,
             self.device,
             split_batches=config.split_batches,
@@ -526,7 +528,7 @@ class Accelerator(RankAware):
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
         """Returns a loader that skips the first batches, to resume in the middle of an epoch."""
-        return data.skip_first_batches(dataloader, num_batches)
+        return loaders.skip_first_batches(dataloader, num_batches)
 
     def free_memory(self, *objects: Any) -> list[Any]:
         """Drops all references to prepared objects, and frees their memory.

@@ -13,31 +13,3 @@ device_transfer.py    ─ moves batches to the device
 uneven_inputs.py      ─ samples that can't be divided evenly among the ranks, and metrics of them
 cursor.py             ─ where a loader is, and how it is read from there
 """
-
-from notebook_accel.train.data.cursor import SkipBatchSampler
-from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
-from notebook_accel.train.data.iterable_shard import IterableDatasetShard
-from notebook_accel.train.data.loader import (
-    DataLoaderShard,
-    DataLoaderStateMixin,
-    PreparedLoader,
-    SkipDataLoader,
-)
-from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
-from notebook_accel.train.data.samplers import SeedableRandomSampler, get_sampler
-from notebook_accel.train.data.sharding import BatchSamplerShard
-
-__all__ = [
-    "BatchSamplerShard",
-    "DataLoaderDispatcher",
-    "DataLoaderShard",
-    "DataLoaderStateMixin",
-    "IterableDatasetShard",
-    "PreparedLoader",
-    "SeedableRandomSampler",
-    "SkipBatchSampler",
-    "SkipDataLoader",
-    "get_sampler",
-    "prepare_data_loader",
-    "skip_first_batches",
-]

@@ -4,20 +4,3 @@ To add a tracker: a file here with a subclass of `RunTracker`, one row in `TRACK
 name in `LoggerType` in `train/options/enums.py`. The file is imported only when its tracker is chosen, and the
 service's package only when the tracker starts.
 """
-
-from notebook_accel.train.trackers.active_trackers import (
-    TrackerGroup,
-    filter_trackers,
-    get_available_trackers,
-    register_tracker_class,
-)
-from notebook_accel.train.trackers.base import GeneralTracker, on_main_process
-
-__all__ = [
-    "GeneralTracker",
-    "TrackerGroup",
-    "filter_trackers",
-    "get_available_trackers",
-    "on_main_process",
-    "register_tracker_class",
-]

@@ -15,7 +15,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from notebook_accel.train.data import prepare_data_loader, skip_first_batches
+from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.ranks.seeds import set_seed
 from notebook_accel.train.ranks.state import PartialState
 from tests.train.data.loaders import ReadyBatches, SizedStream, Stream, numbers, read

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from notebook_accel.train.data import device_transfer, prepare_data_loader
+from notebook_accel.train.data import device_transfer
+from notebook_accel.train.data.prepare import prepare_data_loader
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CPU, META = torch.device("cpu"), torch.device("meta")

@@ -12,7 +12,9 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel import PartialState, RankError
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import DataLoaderDispatcher, prepare_data_loader, uneven_inputs
+from notebook_accel.train.data import uneven_inputs
+from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
+from notebook_accel.train.data.prepare import prepare_data_loader
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Encoding, Pair, Sample, Stream, numbers
 

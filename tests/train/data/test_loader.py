@@ -20,7 +20,7 @@ from notebook_accel.data_loader import (
     SkipDataLoader,
 )
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import prepare_data_loader, skip_first_batches
+from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.data.samplers import SeedableRandomSampler
 from notebook_accel.train.ranks.gradient_state import GradientState
 from tests.train.data.loaders import (

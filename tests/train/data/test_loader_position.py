@@ -11,7 +11,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import DataLoaderShard, prepare_data_loader, skip_first_batches
+from notebook_accel.train.data.loader import DataLoaderShard
+from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from notebook_accel.train.ranks.seeds import set_seed
 from tests.train.conftest import Ranks
 from tests.train.data.loaders import Stream, numbers, read

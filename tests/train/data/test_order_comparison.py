@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, Subset, TensorDataset, random_split
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, PartialState, set_seed
-from notebook_accel.train.data import prepare_data_loader
+from notebook_accel.train.data.prepare import prepare_data_loader
 from tests.train.conftest import Cases
 from tests.train.data.loaders import Stream, numbers, read
 

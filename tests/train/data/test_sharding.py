@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import BatchSamplerShard, IterableDatasetShard
+from notebook_accel.train.data.iterable_shard import IterableDatasetShard
+from notebook_accel.train.data.sharding import BatchSamplerShard
 from notebook_accel.train.data.sharding import PremadeBatchShard
 
 LENGTHS = st.integers(0, 40)

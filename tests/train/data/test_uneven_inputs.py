@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader
 
 from notebook_accel import Accelerator, RankError
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.data import prepare_data_loader, skip_first_batches, uneven_inputs
+from notebook_accel.train.data import uneven_inputs
+from notebook_accel.train.data.prepare import prepare_data_loader, skip_first_batches
 from tests.train.conftest import Cases, Ranks
 from tests.train.data.loaders import Pair, SizedStream, Stream, numbers, read
 

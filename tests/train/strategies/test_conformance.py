@@ -24,7 +24,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train import strategies
-from notebook_accel.train.data import prepare_data_loader
+from notebook_accel.train.data.prepare import prepare_data_loader
 from tests.train.conftest import Cases, Ranks
 
 pytestmark = pytest.mark.early
