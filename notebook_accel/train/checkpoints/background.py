@@ -9,13 +9,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.events import saving
 from notebook_accel.train.checkpoints import folder_lock, folders, manifest, transfer
 from notebook_accel.train.checkpoints.all_ranks import AllRanks, Gather
 from notebook_accel.train.checkpoints.checkpoint import Unfinished, save_folder
+from notebook_accel.train.checkpoints.folders import P
 from notebook_accel.train.checkpoints.manifest import Place
 from notebook_accel.train.checkpoints.parts import Part
 from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
@@ -23,7 +23,6 @@ from notebook_accel.train.ranks import environment
 from notebook_accel.train.ranks.collectives import all_objects
 from notebook_accel.train.ranks.state import PartialState
 
-P = TypeVar("P", bound=AnyPath)
 LAST_GRACE = 20.0
 """Seconds for which a failing training run waits for the checkpoint that is being written."""
 NOTICE_AFTER = 1.0

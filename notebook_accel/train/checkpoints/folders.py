@@ -16,13 +16,14 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import manifest
 from notebook_accel.train.checkpoints.manifest import Place
-from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
+from notebook_accel.train.checkpoints.remote_path import AnyPath
 
+P = TypeVar("P", bound=AnyPath)
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
 OWN_FILES = re.compile(
     r"(model|pytorch_model)(_\d+)?\.(safetensors|bin)"
@@ -151,27 +152,15 @@ def tidy(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-@overload
-def numbered(folder: Path) -> list[tuple[int, Path]]: ...
-@overload
-def numbered(folder: RemotePath) -> list[tuple[int, RemotePath]]: ...
-@overload
-def numbered(folder: AnyPath) -> list[tuple[int, AnyPath]]: ...
-def numbered(folder: Any) -> Any:
+def numbered(folder: P) -> list[tuple[int, P]]:
     """The numbered checkpoints in a folder, in order."""
     if not folder.is_dir():
         return []
-    found = [(_CHECKPOINT.fullmatch(path.name), path) for path in folder.iterdir()]
-    return sorted((int(match[1]), path) for match, path in found if match)
+    inside: list[Any] = list(folder.iterdir())
+    return sorted((int(match[1]), path) for path in inside if (match := _CHECKPOINT.fullmatch(path.name)))
 
 
-@overload
-def automatic(folder: Path) -> list[Path]: ...
-@overload
-def automatic(folder: RemotePath) -> list[RemotePath]: ...
-@overload
-def automatic(folder: AnyPath) -> list[AnyPath]: ...
-def automatic(folder: Any) -> Any:
+def automatic(folder: P) -> list[P]:
     """The automatic checkpoints in a folder, in order. Others, which `save_state` wrote, have no manifest."""
     return [path for _, path in numbered(folder) if (path / manifest.NAME).is_file()]
 

@@ -124,45 +124,23 @@ def is_8bit_bnb_available() -> bool:
     return is_bnb_available("0.37.2")
 
 
-def is_weights_only_available() -> bool:
-    """Always true: every supported version of torch can load weights without running code."""
-    return True
+def _always(answer: bool, why: str) -> Callable[[], bool]:
+    def probe() -> bool:
+        return answer
+
+    probe.__doc__ = f"Always {answer}: {why}."
+    return probe
 
 
-def is_deepspeed_available() -> bool:
-    """Always false: `Accelerator` does not train with DeepSpeed, whether or not it is installed."""
-    return False
-
-
-def is_lomo_available() -> bool:
-    """Always false: `Accelerator` does not train with LOMO's fused optimizers."""
-    return False
-
-
-def is_megatron_lm_available() -> bool:
-    """Always false: `Accelerator` does not train with Megatron-LM."""
-    return False
-
-
-def is_msamp_available() -> bool:
-    """Always false: `Accelerator` uses torchao for fp8, and not MS-AMP."""
-    return False
-
-
-def is_pippy_available() -> bool:
-    """Always false: `Accelerator` does not split models into pipelines."""
-    return False
-
-
-def is_transformer_engine_available() -> bool:
-    """Always false: `Accelerator` uses torchao for fp8, and not Transformer Engine."""
-    return False
-
-
-def is_transformer_engine_mxfp8_available() -> bool:
-    """Always false; see `is_transformer_engine_available`."""
-    return False
-
+is_weights_only_available = _always(True, "every supported version of torch can load weights without running code")
+is_deepspeed_available = _always(False, "`Accelerator` does not train with DeepSpeed, whether or not it is installed")
+is_lomo_available = _always(False, "`Accelerator` does not train with LOMO's fused optimizers")
+is_megatron_lm_available = _always(False, "`Accelerator` does not train with Megatron-LM")
+is_msamp_available = _always(False, "`Accelerator` uses torchao for fp8, and not MS-AMP")
+is_pippy_available = _always(False, "`Accelerator` does not split models into pipelines")
+is_transformer_engine_available = _always(False, "`Accelerator` uses torchao for fp8, and not Transformer Engine")
+is_transformer_engine_mxfp8_available = is_transformer_engine_available
+is_habana_gaudi1 = _always(False, "the package runs no ranks on Habana devices")
 
 _FP8_CAPABILITY = (8, 9)
 
@@ -225,11 +203,6 @@ is_sdaa_available = _extension("torch_sdaa", "sdaa")
 def is_hpu_available(init_hccl: bool = False) -> bool:
     """Whether Habana's torch is installed and finds a device. The package itself runs no ranks on one."""
     return _finds("habana_frameworks", "hpu")
-
-
-def is_habana_gaudi1() -> bool:
-    """Always false: the package runs no ranks on Habana devices."""
-    return False
 
 
 def is_torch_xla_available(check_is_tpu: bool = False, check_is_gpu: bool = False) -> bool:
