@@ -13,7 +13,7 @@ What only torch's elastic launcher does, such as several machines, it does in pr
 
     agent_process.py        forks the agent process, forwards signals to it, and returns its exit code
     elastic.py              PROCESS agent: runs torch's elastic launcher; the ranks end with it
-    wrapper.py              PROCESS rank: the script that torch's launcher runs; rank_variables.py has what differs
+    wrapper.py              PROCESS rank: the script that torch's launcher runs, and the variables that differ
     loopback_rendezvous.py  in the agent: the rendezvous of a single node
     notebook_rank.py        PROCESS rank: runs a notebook's code cells; notebooks.py reads and writes the file
 

@@ -16,7 +16,7 @@ import click
 
 from notebook_accel import hardware
 from notebook_accel.cli.exit_codes import USER_ERROR
-from notebook_accel.cli.launch import agent_process, program, rank_variables, script_job
+from notebook_accel.cli.launch import agent_process, program, script_job, wrapper
 from notebook_accel.cli.launch.elastic import Order
 from notebook_accel.cli.launch.options import merged
 from notebook_accel.cli.launch.rendezvous import rendezvous
@@ -31,7 +31,6 @@ from notebook_accel.launch.plan.environment import of_launch, of_time_limit
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.system.network import ReservedPorts
 
-_WRAPPER = Path(__file__).parent / "wrapper.py"
 _ELASTIC = ("rdzv_conf", "tee", "log_dir", "role", "no_python")
 """Options that only torch's launcher has."""
 
@@ -68,8 +67,8 @@ class Request:
     def elastic(self) -> tuple[str, ...]:
         """The command line of torch's launcher."""
         assert self.options is not None
-        wrapper = () if self.launched[0] == "--no-python" else (str(_WRAPPER),)
-        return (*self.options, *wrapper, *self.launched)
+        script = () if self.launched[0] == "--no-python" else (wrapper.__file__,)
+        return (*self.options, *script, *self.launched)
 
 
 def make(
@@ -125,7 +124,7 @@ def make(
     return Request(
         launched=launched,
         options=arguments_of_torch,
-        environment={**added, **of_time_limit(config), **rank_variables.pack(of_frameworks)},
+        environment={**added, **of_time_limit(config), **wrapper.pack(of_frameworks)},
         ports=ports,
         plan=planned,
         quiet=bool(options.get("quiet")),
