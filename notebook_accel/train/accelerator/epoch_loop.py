@@ -34,6 +34,7 @@ from notebook_accel.events.emit import PREEMPTED_BY, TRAINING_STEP, ControlledLo
 from notebook_accel.train.accelerator import resuming
 from notebook_accel.train.accelerator.point_agreement import PointAgreement
 from notebook_accel.train.checkpoints import background, remote_path
+from notebook_accel.train.checkpoints.all_ranks import GatheredTexts, alone
 from notebook_accel.train.checkpoints.background import BackgroundSaver, report
 from notebook_accel.train.checkpoints.checkpoint import Checkpoints
 from notebook_accel.train.checkpoints.contents import Contents
@@ -43,10 +44,10 @@ from notebook_accel.train.checkpoints.parts import HostCopies
 from notebook_accel.train.checkpoints.remote_path import AnyPath
 from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher
 from notebook_accel.train.data.loader import PreparedLoader
-from notebook_accel.train.ranks import random_states, rank_messages
+from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.environment import Environment
 from notebook_accel.train.ranks.gradient_state import GradientState
-from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
+from notebook_accel.train.ranks.rank_messages import RankMessages
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.ranks.step_observers import ReportedBar
 from notebook_accel.train.steps import checks
@@ -169,7 +170,7 @@ class EpochLoop(PlainLoop):
         group = _group_for_shards(self._state, contents)
         self._options = SaveOptions(writes=self._run.checkpoints.writes, group=group)
         self._messages = RankMessages() if self._state.use_distributed else None
-        gather = GatheredTexts(self._messages).gather if self._messages else rank_messages.alone
+        gather = GatheredTexts(self._messages).gather if self._messages else alone
         self._saver = BackgroundSaver(folder, self._settings.checkpoint_keep, gather, found)
         self._copies = HostCopies()
         self._agreement = PointAgreement(self._messages)

@@ -15,30 +15,17 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, Protocol
+from typing import Any
+
+from notebook_accel.train.ranks.rank_messages import LOOK_INTERVAL, RankMessages
 
 _TOPIC = "points"
 _AHEAD = 3
 """How many points ahead a rank promises to wait: the time that the exchange takes, in short steps."""
 _AHEAD_ALONE = 1
 """The same for a single rank. The point after it is the first that is known one point before."""
-_LOOK_INTERVAL = 1.0
-"""Seconds after which a rank that waits looks again whether the others run."""
 _END = 2**62
 """A point beyond all others."""
-
-
-class Messages(Protocol):
-    """What the agreement needs of `RankMessages`."""
-
-    rank: int
-    size: int
-
-    def on(self, topic: str, receiver: Any) -> None: ...
-
-    def send(self, topic: str, value: Any) -> None: ...
-
-    def has_ended(self, rank: int) -> bool: ...
 
 
 class PointAgreement:
@@ -48,7 +35,7 @@ class PointAgreement:
         messages: How the ranks reach each other; `None` for a single rank.
     """
 
-    def __init__(self, messages: Messages | None) -> None:
+    def __init__(self, messages: RankMessages | None) -> None:
         self._messages = messages
         self._rank, self._size = (0, 1) if messages is None else (messages.rank, messages.size)
         self._changed = threading.Condition()
@@ -77,7 +64,7 @@ class PointAgreement:
             return False
         with self._changed:
             while self._passed >= self._wait_at and not self._is_left_alone():
-                self._changed.wait(_LOOK_INTERVAL)
+                self._changed.wait(LOOK_INTERVAL)
             return self._passed + 1 >= self._agreed
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
@@ -11,6 +12,7 @@ import torch
 
 from notebook_accel.errors import CheckpointError
 from notebook_accel.train.ranks.logging import get_logger
+from notebook_accel.train.ranks.rank_messages import LOOK_INTERVAL, RankMessages
 from notebook_accel.train.ranks.seeds import of_first
 from notebook_accel.train.ranks.state import PartialState
 
@@ -18,6 +20,7 @@ T = TypeVar("T")
 _FAILED = "\0"
 """The first character of what a rank sends whose action has failed."""
 _LONG_WAIT_S = 20.0
+_TOPIC = "checkpoints"
 _LONGEST, _PADDING = 4096, b"\0"
 """How many bytes rank 0 sends to all: what it could not do, cut off after so many, and filled up."""
 
@@ -125,6 +128,7 @@ def long_wait_noticed(message: str, after_s: float) -> Iterator[None]:
 
 
 def _gather(task: str, text: str, *, from_first: bool = False) -> list[str]:
+    """A `Gather` by a collective."""
     state = PartialState()
     if not state.use_distributed:
         return [text]
@@ -134,3 +138,49 @@ def _gather(task: str, text: str, *, from_first: bool = False) -> list[str]:
     sent = bytearray(text.encode()[:_LONGEST].ljust(_LONGEST, _PADDING))
     found = of_first(torch.frombuffer(sent, dtype=torch.uint8))
     return [bytes(found.tolist()).rstrip(_PADDING).decode(errors="ignore")]
+
+
+def alone(task: str, text: str, *, from_first: bool = False) -> list[str]:
+    """A `Gather` of a rank that waits for no other."""
+    del task, from_first
+    return [text]
+
+
+class GatheredTexts:
+    """Sends a text of each rank to all; `gather` is a `Gather`, for one thread at a time."""
+
+    def __init__(self, messages: RankMessages) -> None:
+        self._messages = messages
+        self._changed = threading.Condition()
+        self._number = 0
+        self._texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        """By the number of the exchange, and by rank."""
+        messages.on(_TOPIC, self._receive)
+
+    def gather(self, task: str, text: str, *, from_first: bool = False) -> list[str]:
+        """Waits for the text of each rank, or of rank 0 alone.
+
+        Raises:
+            CheckpointError: Another rank has ended.
+        """
+        del task
+        number, self._number = self._number, self._number + 1
+        senders = {0} if from_first else set(range(self._messages.size))
+        if self._messages.rank in senders:
+            self._messages.send(_TOPIC, [number, text])
+        with self._changed:
+            found = self._texts[number]
+            if self._messages.rank in senders:
+                found[self._messages.rank] = text
+            while missing := senders - set(found):
+                if ended := [rank for rank in missing if self._messages.has_ended(rank)]:
+                    raise CheckpointError(f"rank {ended[0]} has ended")
+                self._changed.wait(LOOK_INTERVAL)
+            del self._texts[number]
+        return [text for _, text in sorted(found.items())]
+
+    def _receive(self, rank: int, message: Any) -> None:
+        number, text = message
+        with self._changed:
+            self._texts[number][rank] = text
+            self._changed.notify_all()

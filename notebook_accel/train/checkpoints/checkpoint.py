@@ -21,7 +21,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import saving
 from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints import folders, participants
-from notebook_accel.train.checkpoints.all_ranks import AllRanks, others_awaited
+from notebook_accel.train.checkpoints.all_ranks import AllRanks, alone, others_awaited
 from notebook_accel.train.checkpoints.contents import Contents, random_states_name
 from notebook_accel.train.checkpoints.folders import StagedFolder
 from notebook_accel.train.checkpoints.layouts.layout import LoadOptions, SaveOptions
@@ -29,7 +29,6 @@ from notebook_accel.train.checkpoints.serialization import is_writer
 from notebook_accel.train.checkpoints.transfer import UploadedFolder
 from notebook_accel.train.options.plugins import ProjectConfiguration
 from notebook_accel.train.ranks.logging import get_logger
-from notebook_accel.train.ranks.rank_messages import alone
 from notebook_accel.train.ranks.state import PartialState
 
 SaveHook = Callable[[list[Any], list[dict[str, torch.Tensor]], str], None]

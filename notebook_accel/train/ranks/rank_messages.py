@@ -12,14 +12,12 @@ import datetime
 import json
 import queue
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from notebook_accel.errors import CheckpointError
 from notebook_accel.train.ranks.state import PartialState
 
 Receiver = Callable[[int, Any], None]
@@ -31,6 +29,8 @@ _CLOSE, _CALL = -1, -2
 """In place of a length: the sender is done; the sender only finds out whether this rank has ended."""
 _JOIN = 5.0
 """Seconds to wait for the threads at the end. They end at once, unless another rank is gone."""
+LOOK_INTERVAL = 1.0
+"""Seconds after which a rank that waits for a message looks again whether the others run."""
 
 
 class RankMessages:
@@ -109,54 +109,3 @@ class RankMessages:
             elif size >= 0:
                 topic, value = json.loads(data.numpy().tobytes())
                 self._receivers[topic](rank, value)
-
-
-_TOPIC = "checkpoints"
-_LOOK_INTERVAL = 1.0
-"""Seconds after which a rank that waits looks again whether the others run."""
-
-
-class GatheredTexts:
-    """Sends a text of each rank to all; `gather` is an `all_ranks.Gather`, for one thread at a time."""
-
-    def __init__(self, messages: RankMessages) -> None:
-        self._messages = messages
-        self._changed = threading.Condition()
-        self._number = 0
-        self._texts: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        """By the number of the exchange, and by rank."""
-        messages.on(_TOPIC, self._receive)
-
-    def gather(self, task: str, text: str, *, from_first: bool = False) -> list[str]:
-        """Waits for the text of each rank, or of rank 0 alone.
-
-        Raises:
-            CheckpointError: Another rank has ended.
-        """
-        del task
-        number, self._number = self._number, self._number + 1
-        senders = {0} if from_first else set(range(self._messages.size))
-        if self._messages.rank in senders:
-            self._messages.send(_TOPIC, [number, text])
-        with self._changed:
-            found = self._texts[number]
-            if self._messages.rank in senders:
-                found[self._messages.rank] = text
-            while missing := senders - set(found):
-                if ended := [rank for rank in missing if self._messages.has_ended(rank)]:
-                    raise CheckpointError(f"rank {ended[0]} has ended")
-                self._changed.wait(_LOOK_INTERVAL)
-            del self._texts[number]
-        return [text for _, text in sorted(found.items())]
-
-    def _receive(self, rank: int, message: Any) -> None:
-        number, text = message
-        with self._changed:
-            self._texts[number][rank] = text
-            self._changed.notify_all()
-
-
-def alone(task: str, text: str, *, from_first: bool = False) -> list[str]:
-    """The same for a rank that waits for no other."""
-    del task, from_first
-    return [text]

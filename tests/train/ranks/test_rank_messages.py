@@ -9,7 +9,8 @@ from typing import Any
 
 from notebook_accel import Accelerator, CheckpointError
 from notebook_accel.launch.system import limits
-from notebook_accel.train.ranks.rank_messages import GatheredTexts, RankMessages
+from notebook_accel.train.checkpoints.all_ranks import GatheredTexts
+from notebook_accel.train.ranks.rank_messages import RankMessages
 from tests.train.conftest import launch
 
 _LARGE = "x" * 2**20
