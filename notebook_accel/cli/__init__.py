@@ -4,12 +4,11 @@
     main.py       ─ the click group, the table of commands, and the exit code of each error (exit_codes.py)
 
     launch/       ─ `launch`: runs a script, a module or a notebook on every rank
-    watch/        ─ the table of ranks in the terminal while a launch runs, and the ranks' part in it
     config.py     ─ `config`: prompts for settings, and shows and changes the configuration file
     estimate.py   ─ `estimate-memory`
     check.py      ─ `test`: checks whether this machine can train on several ranks; rank_checks.py: the ranks' part
     checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder; `merge-weights`
-    jobs.py       ─ `jobs`, `log`, `resume`, `compare`: the jobs on this machine's disk
+    jobs.py       ─ `jobs`, `job`, `explain`, `wait`, `stop`, `log`, `resume`, `compare`: the jobs on this machine's disk
     scale_script.py ─ `scaling`: runs a script with several numbers of ranks
     server.py     ─ `server`: the base servers, which have torch in memory
     env.py, lab.py ─ `env`, `lab`

@@ -118,9 +118,9 @@ def convert(folder: AnyPath, output: Path, max_shard_size: str, as_json: bool) -
     """
     from notebook_accel.train.checkpoints.layouts import merging
 
-    sealed = maintenance.find(folder)
-    checkpoint = maintenance.newest_whole(folder) if sealed else folder
-    if sealed == [folder]:
+    found = maintenance.find(folder)
+    checkpoint = maintenance.newest_whole(folder) if found else folder
+    if found == [folder]:
         manifest.verify(folder)
     if isinstance(checkpoint, RemotePath):
         with tempfile.TemporaryDirectory() as copy:

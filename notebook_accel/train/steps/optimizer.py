@@ -21,6 +21,18 @@ def inner(optimizer: Optimizer) -> Optimizer:
     return optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
 
 
+def _of_own(name: str, doc: str) -> property:
+    """An attribute of a prepared optimizer that is the user's own optimizer's."""
+
+    def get(prepared: AcceleratedOptimizer) -> Any:
+        return getattr(prepared.optimizer, name)
+
+    def set_(prepared: AcceleratedOptimizer, value: Any) -> None:
+        setattr(prepared.optimizer, name, value)
+
+    return property(get, set_, doc=doc)
+
+
 class AcceleratedOptimizer(Optimizer):
     """Wraps the user's optimizer.
 
@@ -71,32 +83,9 @@ class AcceleratedOptimizer(Optimizer):
         self.__dict__.update(state)
         self._begin()
 
-    @property
-    def state(self) -> Any:
-        """The state of each parameter."""
-        return self.optimizer.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self.optimizer.state = state
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The parameter groups with their options."""
-        return self.optimizer.param_groups
-
-    @param_groups.setter
-    def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.optimizer.param_groups = groups
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The options of parameter groups that do not set their own."""
-        return self.optimizer.defaults
-
-    @defaults.setter
-    def defaults(self, defaults: dict[str, Any]) -> None:
-        self.optimizer.defaults = defaults
+    state: Any = _of_own("state", "The state of each parameter.")
+    param_groups: Any = _of_own("param_groups", "The parameter groups with their options.")
+    defaults: Any = _of_own("defaults", "The options of parameter groups that do not set their own.")
 
     @property
     def step_was_skipped(self) -> bool:
