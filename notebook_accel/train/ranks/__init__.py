@@ -8,7 +8,6 @@ rank_aware.py           ─ runs code on some ranks only, or on one rank first
 gradient_state.py       ─ `GradientState`, which the prepared objects share
 step_observers.py       ─ what watches the training steps: one list, and the observers that need nothing else
 collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that users call
-object_collectives.py   ─ those of Python objects
 communicator.py         ─ torch.distributed or torch_xla, below both
 collective_check.py     ─ compares the ranks' next collective, in debug mode
 mesh.py                 ─ which ranks get the same samples

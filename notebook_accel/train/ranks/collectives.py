@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from notebook_accel.errors import ConfigurationError, DistributedOperationException
-from notebook_accel.train.ranks import collective_check, object_collectives
+from notebook_accel.train.ranks import collective_check, communicator
 from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, pytree
@@ -246,7 +246,7 @@ def _exchange_checked(
     head = f"{operation} {', '.join(map(collective_check.describe, leaves))}"
     if PartialState().communicator.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None
-        messages = object_collectives.exchange(head.encode(), body, group)
+        messages = communicator.exchange(head.encode(), body, group)
         if len({message.mark for message in messages}) > 1:
             heads = [message.head.decode(errors="replace") for message in messages]
             raise collective_check.mismatch(operation, _by_rank(heads))
@@ -264,7 +264,7 @@ def _by_rank(texts: Sequence[str]) -> list[str]:
 def _fit_one_message(leaves: Sequence[torch.Tensor]) -> bool:
     """Whether the leaves can travel with their shapes: they are few bytes, and on the CPU."""
     on_cpu = all(leaf.device.type == "cpu" for leaf in leaves)
-    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= object_collectives.MAX_SIZE
+    return bool(leaves) and on_cpu and sum(leaf.nbytes for leaf in leaves) <= communicator.MAX_SIZE
 
 
 def _unpack(leaves: Sequence[torch.Tensor], bodies: Sequence[memoryview]) -> list[list[torch.Tensor]]:

@@ -16,8 +16,8 @@ from notebook_accel.events import Seeded
 from notebook_accel.train.options.enums import RNGType
 from notebook_accel.train.ranks import random_states
 from notebook_accel.train.ranks.collective_check import user_frame
+from notebook_accel.train.ranks.communicator import all_gather
 from notebook_accel.train.ranks.mesh import Ranks
-from notebook_accel.train.ranks.object_collectives import all_gather
 from notebook_accel.train.ranks.state import AcceleratorState, PartialState
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from notebook_accel import advice, events, rank_local
@@ -77,7 +78,10 @@ class PartialState(RankAware):
     def _membership(self) -> Membership:
         return self.membership
 
-    default_device = RankAware.device
+    @property
+    def default_device(self) -> torch.device:
+        """The same as `device`."""
+        return self.device
 
     @property
     def backend(self) -> str | None:

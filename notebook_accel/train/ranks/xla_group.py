@@ -44,7 +44,7 @@ def sync() -> None:
 class XlaBackend(Communicator):
     """Collectives between the devices; bytes go through torch_xla's rendezvous."""
 
-    compares_shapes = False  # type: ignore[assignment]  # the same on all ranks
+    compares_shapes = False
 
     def gather(self, tensor: torch.Tensor, group: Any = None) -> torch.Tensor:
         gathered: torch.Tensor = xm.all_gather(_on_device(tensor), dim=0)

@@ -15,11 +15,11 @@ from notebook_accel import (
     reduce,
 )
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.train.ranks import object_collectives
+from notebook_accel.train.ranks import communicator
 from notebook_accel.utils import copy_tensor_to_devices
 from tests.train.conftest import Cases, Ranks
 
-SMALL, LARGEST = object_collectives.MIN_SIZE, object_collectives.MAX_SIZE
+SMALL, LARGEST = communicator.MIN_SIZE, communicator.MAX_SIZE
 LARGE = LARGEST  # of a type of several bytes, so that it fits into no first message
 
 
