@@ -19,6 +19,7 @@ from notebook_accel.config.resolve import base_layers
 from notebook_accel.config.settings import LOOPBACK
 from notebook_accel.errors import ConfigurationError, HardwareError
 from notebook_accel.hardware import DEFAULT_CPU_RANKS, Hardware
+from notebook_accel.launch.job.text import aligned
 from notebook_accel.launch.plan import plan
 from notebook_accel.launch.plan.plan import preview
 from notebook_accel.rank_spans import counted
@@ -89,9 +90,7 @@ def show(parent: Path | None, path: Path | None) -> None:
     config = merge(base_layers(os.environ, named))
     found = from_config(config)
     rows = [(name, *_value_and_source(found, name)) for name in dict.fromkeys([*_SHOWN, *found])]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    for name, value, source in rows:
-        click.echo(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source.replace(str(where), 'the file')}")
+    click.echo("\n".join(aligned([(*row, source.replace(str(where), "the file")) for *row, source in rows])))
     click.echo("".join(f"\n{notice}" for notice in config.notices) + f"\n{_preview(config)}")
 
 

@@ -81,25 +81,25 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
         device=environ.get("NOTEBOOK_ACCEL_DEVICE"),
         backend=environ.get("NOTEBOOK_ACCEL_BACKEND"),
         torch_device=environ.get("ACCELERATE_TORCH_DEVICE") or None,
-        cpu=_flag(environ, "ACCELERATE_USE_CPU"),
+        cpu=flag(environ, "ACCELERATE_USE_CPU"),
         mixed_precision=precision,
         accumulation_steps=_number(environ, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", 1),
         clipping=_norm(environ, "ACCELERATE_GRADIENT_CLIPPING"),
         compile_backend=None if compile_backend.lower() == "no" else compile_backend.lower(),
         compile_mode=environ.get("ACCELERATE_DYNAMO_MODE") or None,
-        compile_fullgraph=_flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
-        compile_dynamic=_flag(environ, "ACCELERATE_DYNAMO_USE_DYNAMIC") or None,
-        compile_regions=_flag(environ, "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"),
-        debug=_flag(environ, "ACCELERATE_DEBUG_MODE"),
+        compile_fullgraph=flag(environ, "ACCELERATE_DYNAMO_USE_FULLGRAPH"),
+        compile_dynamic=flag(environ, "ACCELERATE_DYNAMO_USE_DYNAMIC") or None,
+        compile_regions=flag(environ, "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"),
+        debug=flag(environ, "ACCELERATE_DEBUG_MODE"),
         checkpoint_dir=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_DIR", ""),
         checkpoint_every=environ.get("NOTEBOOK_ACCEL_CHECKPOINT_EVERY") or "5 min",
         checkpoint_keep=_number(environ, "NOTEBOOK_ACCEL_CHECKPOINT_KEEP", 3),
-        checkpoint_resume=_flag(environ, "NOTEBOOK_ACCEL_CHECKPOINT_RESUME", "true"),
+        checkpoint_resume=flag(environ, "NOTEBOOK_ACCEL_CHECKPOINT_RESUME", True),
         stop_at=float(environ.get("NOTEBOOK_ACCEL_STOP_AT") or 0) or None,
         attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT", 0),
         job=environ.get("NOTEBOOK_ACCEL_JOB", ""),
-        fsdp=_starting_with(environ, "FSDP_") if _flag(environ, "ACCELERATE_USE_FSDP") else None,
-        parallelism=_flag(environ, "ACCELERATE_USE_PARALLELISM_CONFIG"),
+        fsdp=_starting_with(environ, "FSDP_") if flag(environ, "ACCELERATE_USE_FSDP") else None,
+        parallelism=flag(environ, "ACCELERATE_USE_PARALLELISM_CONFIG"),
     )
 
 
@@ -121,9 +121,14 @@ def _norm(environ: Mapping[str, str], name: str) -> float | None:
     return None if text in ("auto", "none") else float(norm.parse(f"{name} in the environment", text))
 
 
-def _flag(environ: Mapping[str, str], name: str, default: str = "") -> bool:
-    text = environ.get(name) or default
-    found = truth(text) if text else False
+def flag(environ: Mapping[str, str], name: str, default: bool = False) -> bool:
+    """Whether a variable says yes.
+
+    Raises:
+        ConfigurationError: It says neither yes nor no.
+    """
+    text = environ.get(name) or str(default)
+    found = truth(text)
     if found is None:
         raise ConfigurationError(f"{name}={text.lower()!r} in the environment must be true or false")
     return found

@@ -6,9 +6,8 @@ import json
 import os
 from typing import Any
 
-from notebook_accel.config.kinds import truth
-from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import as_float
+from notebook_accel.train.ranks import environment
 from notebook_accel.train.trackers.base import RunTracker, on_main_process, plain, warn_skipped
 
 _PARAMS_PER_CALL = 100
@@ -50,7 +49,7 @@ class MLflowTracker(RunTracker):
         self.run_id = os.environ.get("MLFLOW_RUN_ID", run_id)
         tags = os.environ.get("MLFLOW_TAGS", tags)
         self.tags = json.loads(tags) if isinstance(tags, str) else tags
-        self.nested_run = _boolean(os.environ.get("MLFLOW_NESTED_RUN", nested_run))
+        self.nested_run = environment.flag(os.environ, "MLFLOW_NESTED_RUN", nested_run)
         self.description = description
 
     def _open(self) -> Any:
@@ -121,12 +120,3 @@ class MLflowTracker(RunTracker):
         import mlflow
 
         mlflow.log_artifacts(local_dir, artifact_path)
-
-
-def _boolean(value: bool | str) -> bool:
-    if isinstance(value, bool):
-        return value
-    found = truth(value) if value else False
-    if found is None:
-        raise ConfigurationError(f"MLFLOW_NESTED_RUN={value!r} must be true or false")
-    return found
