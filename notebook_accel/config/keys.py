@@ -6,7 +6,7 @@ default, and any other value is an error that names the alternative.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -368,26 +368,21 @@ def to_fields(keys: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
         if "num_processes" in found:
             chosen = chosen[: found["num_processes"][0]]  # as in Accelerate, whose ranks use the first of them
         _set(found, "gpus", chosen, "gpu_ids")
-    fsdp_keys = {key: value for key, value in keys.items() if key.startswith("fsdp_") and value is not None}
-    fsdp = {key: value for key, value in fsdp_keys.items() if key not in FSDP1_KEYS}
-    if fsdp and kind in (None, "FSDP"):  # otherwise Accelerate ignores the section, too
-        found["fsdp"] = (fsdp, "fsdp_config")
-    if fsdp != fsdp_keys and kind == "FSDP":
-        found["notices"] = ((_fsdp1_notice(fsdp_keys),), "fsdp_config")
-    dynamo = {key: keys[key] for key in keys if key.startswith("dynamo_") and key != "dynamo_backend"}
-    dynamo = {key: value for key, value in dynamo.items() if value is not None}
-    if dynamo:
-        found["dynamo"] = (dynamo, "dynamo_config")
-    prefix = "parallelism_config_"
-    sizes = {key: value for key, value in keys.items() if key.startswith(prefix) and value is not None}
-    if sizes:
-        found["parallelism"] = (sizes, "parallelism_config")
+    for group in GROUPS:
+        prefix = group.removesuffix("config")
+        entries = {key: value for key, value in keys.items() if key.startswith(prefix) and value is not None}
+        entries = {key: value for key, value in entries.items() if key not in (*FSDP1_KEYS, *SETTINGS)}
+        if entries and (group != "fsdp_config" or kind in (None, "FSDP")):  # otherwise Accelerate ignores it, too
+            found[prefix.rstrip("_")] = (entries, group)
+    of_fsdp1 = [key for key in FSDP1_KEYS if keys.get(key) is not None]
+    if of_fsdp1 and kind == "FSDP":
+        found["notices"] = ((_fsdp1_notice(of_fsdp1),), "fsdp_config")
     return found
 
 
-def _fsdp1_notice(fsdp_keys: Mapping[str, Any]) -> str:
-    """The notice for a file that was written for FSDP1."""
-    others = [key for key in FSDP1_KEYS if key in fsdp_keys and key != "fsdp_version"]
+def _fsdp1_notice(keys: Sequence[str]) -> str:
+    """The notice for a file that was written for FSDP1, with these of its keys."""
+    others = [key for key in keys if key != "fsdp_version"]
     passed_over = f" {', '.join(others)} have no effect, because FSDP2 does not have them." if others else ""
     return (
         f"the settings are for FSDP1, but models are sharded by FSDP2, which needs no code changes.{passed_over} "
