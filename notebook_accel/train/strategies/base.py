@@ -41,6 +41,13 @@ class Strategy(ABC):
     prepared one. Methods that communicate are called on all ranks, in the same order.
     """
 
+    keeps_parameters = True
+    """Whether the parameters of a prepared model are those that its outputs depend on."""
+    supports_no_sync = True
+    """Whether `set_gradient_sync` can disable gradient synchronization."""
+    gathers_weights = False
+    """Whether `state_dict` needs every rank, so that a rank that calls it alone waits for the others."""
+
     def __init__(self, state: PartialState, settings: Settings) -> None:
         self.state = state
         self.settings = settings
@@ -75,16 +82,6 @@ class Strategy(ABC):
         """Whether this strategy has wrapped or sharded the model already."""
 
     # A step
-
-    @property
-    def keeps_parameters(self) -> bool:
-        """Whether the parameters of a prepared model are those that its outputs depend on."""
-        return True
-
-    @property
-    def supports_no_sync(self) -> bool:
-        """Whether `set_gradient_sync` can disable gradient synchronization."""
-        return True
 
     def set_gradient_sync(self, model: nn.Module, enabled: bool) -> bool:
         """Sets whether the next backward passes synchronize gradients between the ranks; returns whether they did."""
@@ -135,11 +132,6 @@ class Strategy(ABC):
     def state_dict(self, model: nn.Module) -> StateDict:
         """All weights of a model under the user's parameter names; complete on the main rank, perhaps only there."""
         return dict(parallel_wrappers.unwrap(model).state_dict())
-
-    @property
-    def gathers_weights(self) -> bool:
-        """Whether `state_dict` needs every rank, so that a rank that calls it alone waits for the others."""
-        return False
 
     @property
     def layout(self) -> str:

@@ -43,6 +43,7 @@ class MeshParallel(Strategy):
     """
 
     keeps_parameters = False
+    gathers_weights = True
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
@@ -185,10 +186,6 @@ class MeshParallel(Strategy):
     def state_dict(self, model: nn.Module) -> StateDict:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         return get_model_state_dict(model, options=options)  # type: ignore[return-value]
-
-    @property
-    def gathers_weights(self) -> bool:
-        return True
 
     @property
     def layout(self) -> str:

@@ -22,14 +22,11 @@ class XlaReplicas(Strategy):
 
     def __init__(self, state: PartialState, settings: Settings) -> None:
         super().__init__(state, settings)
+        self.supports_no_sync = state.use_distributed
         self._to_move: set[int] = set()
         self._models: list[nn.Module] = []
         self._synced: set[int] = set()
         """IDs of optimizers that run the pending graph after their step, outside of prepared loaders."""
-
-    @property
-    def supports_no_sync(self) -> bool:
-        return self.state.use_distributed
 
     def to_device(self, model: nn.Module) -> nn.Module:
         self._to_move.add(id(model))  # in `prepare`, which knows the optimizers: XLA replaces parameters
