@@ -9,9 +9,9 @@ from typing import Any
 from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.options.plugins import GradientAccumulationPlugin
+from notebook_accel.train.ranks.rank_aware import OneOfRank
 from notebook_accel.train.ranks.step_observers import StepObservers
 
-_KEY = f"{__name__}.state"
 _FIELDS = ("num_steps", "adjust_scheduler", "sync_with_dataloader", "sync_each_batch")
 """Those of a `GradientAccumulationPlugin`."""
 
@@ -50,12 +50,13 @@ class ActiveLoader:
         return other.enclosing.get(self) == self.batches
 
 
-class GradientState:
+class GradientState(OneOfRank):
     """The position of a training loop: whether this batch ends in a step, and which loader it came from.
 
     Like `PartialState`, all instances on a rank are the same object.
     """
 
+    _key = f"{__name__}.state"
     sync_gradients: bool
     """Whether this batch ends an accumulation: gradients are averaged, and optimizers and schedulers step."""
     num_steps: int
@@ -75,7 +76,7 @@ class GradientState:
     """The last one is that whose iteration began last."""
 
     def __new__(cls, gradient_accumulation_plugin: GradientAccumulationPlugin | None = None) -> GradientState:
-        state: GradientState | None = rank_local.space().get(_KEY)
+        state = cls.settled()
         if state is None:
             state = super().__new__(cls)
             state.sync_gradients = True
@@ -85,7 +86,7 @@ class GradientState:
             state.turn = 0
             state._loaders = []
             state._take(GradientAccumulationPlugin(num_steps=1))
-            rank_local.space()[_KEY] = state
+            rank_local.space()[cls._key] = state
         if gradient_accumulation_plugin is not None:
             state._take(gradient_accumulation_plugin)
         return state
@@ -101,15 +102,6 @@ class GradientState:
             name: value for name, value in self.__dict__.items() if name != "observers" and not name.startswith("_")
         }
         return GradientState, (), attributes
-
-    @classmethod
-    def _reset_state(cls) -> None:
-        """Drops the state; the next `GradientState()` starts with the defaults."""
-        rank_local.space().pop(_KEY, None)
-
-    @property
-    def initialized(self) -> bool:
-        return rank_local.space().get(_KEY) is self
 
     @property
     def active_dataloader(self) -> Any:

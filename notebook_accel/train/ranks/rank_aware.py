@@ -1,4 +1,4 @@
-"""Running code on some ranks only, or on one rank first: the base of the states and of `Accelerator`."""
+"""The bases of the states and of `Accelerator`: one object a rank, and code on some ranks only, or on one rank first."""
 
 from __future__ import annotations
 
@@ -8,17 +8,43 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 
+from notebook_accel import rank_local
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.process_group import Membership
 from notebook_accel.train.tensors import pytree
 from notebook_accel.train.tensors.rows import Reading, is_array, take
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OneOfRank:
+    """An object of which each rank has one, which its class returns each time."""
+
+    _key: ClassVar[str]
+    """Its name in the rank's space."""
+
+    @classmethod
+    def settled(cls) -> Self | None:
+        """This rank's object, or `None` if there is none yet."""
+        found: Self | None = rank_local.space().get(cls._key)
+        return found
+
+    @classmethod
+    def _reset_state(cls) -> None:
+        """Drops the object; the next one is made from scratch."""
+        rank_local.space().pop(cls._key, None)
+
+    @property
+    def initialized(self) -> bool:
+        return rank_local.space().get(self._key) is self
 
 
 class RankAware(ABC):

@@ -17,13 +17,10 @@ from notebook_accel.train.ranks import collective_check, environment, process_gr
 from notebook_accel.train.ranks.communicator import Communicator, communicator_of
 from notebook_accel.train.ranks.mesh import REPLICAS, Mesh, Ranks, SampleSharing
 from notebook_accel.train.ranks.process_group import Membership
-from notebook_accel.train.ranks.rank_aware import RankAware
-
-_PARTIAL = f"{__name__}.partial"
-_WHOLE = f"{__name__}.whole"
+from notebook_accel.train.ranks.rank_aware import OneOfRank, RankAware
 
 
-class PartialState(RankAware):
+class PartialState(OneOfRank, RankAware):
     """This rank's number, device and process group. The first instance joins the group; later ones are the same object.
 
     Args:
@@ -34,6 +31,7 @@ class PartialState(RankAware):
         ConfigurationError: There is a state already, with other settings.
     """
 
+    _key = f"{__name__}.partial"
     membership: Membership
     debug: bool
     """Whether ranks compare what they call, and with which tensors, before each collective (`collective_check.py`)."""
@@ -44,7 +42,7 @@ class PartialState(RankAware):
             state = super().__new__(cls)
             state.membership = process_group.join(environment.read(), cpu, kwargs)
             state.debug = state.membership.debug
-            rank_local.space()[_PARTIAL] = state
+            rank_local.space()[cls._key] = state
         elif cpu and state.device.type != "cpu":
             raise ConfigurationError(
                 f"cpu=True was requested, but this process already uses {state.device}: pass cpu=True the "
@@ -55,24 +53,9 @@ class PartialState(RankAware):
     def __reduce__(self) -> tuple[type[PartialState], tuple[()]]:
         return PartialState, ()
 
-    @classmethod
-    def _reset_state(cls) -> None:
-        """Drops the state; the next `PartialState()` determines it again."""
-        rank_local.space().pop(_PARTIAL, None)
-
-    @classmethod
-    def settled(cls) -> PartialState | None:
-        """This rank's state, or `None` if there is none yet."""
-        found: PartialState | None = rank_local.space().get(_PARTIAL)
-        return found
-
     def _has_left(self) -> bool:
         """Whether the user's code has destroyed the process group."""
         return self.backend not in (None, "xla") and not dist.is_initialized()
-
-    @property
-    def initialized(self) -> bool:
-        return PartialState.settled() is self
 
     @property
     def _membership(self) -> Membership:
@@ -138,7 +121,7 @@ class PartialState(RankAware):
         )
 
 
-class AcceleratorState(RankAware):
+class AcceleratorState(OneOfRank, RankAware):
     """This rank's `PartialState`, precision and plugins. The first `Accelerator` creates it; others share it.
 
     Raises:
@@ -146,6 +129,7 @@ class AcceleratorState(RankAware):
             to a strategy that this package does not have.
     """
 
+    _key = f"{__name__}.whole"
     partial: PartialState
     mixed_precision: str
     dynamo_plugin: TorchDynamoPlugin
@@ -199,7 +183,7 @@ class AcceleratorState(RankAware):
             if parallelism_config is None and torch_tp_plugin is None and defaults.parallelism:
                 state.parallelism_config = ParallelismConfig()
             state._follow(REPLICAS, SampleSharing.of(None, partial.process_index, partial.num_processes))
-            rank_local.space()[_WHOLE] = state
+            rank_local.space()[cls._key] = state
         else:
             state._refuse_conflict(given)
         return state
@@ -225,19 +209,9 @@ class AcceleratorState(RankAware):
     @classmethod
     def _reset_state(cls, reset_partial_state: bool = False) -> None:
         """Drops this state, and with `reset_partial_state` the `PartialState` too."""
-        rank_local.space().pop(_WHOLE, None)
+        super()._reset_state()
         if reset_partial_state:
             PartialState._reset_state()
-
-    @classmethod
-    def settled(cls) -> AcceleratorState | None:
-        """This rank's state, or `None` if there is none yet."""
-        found: AcceleratorState | None = rank_local.space().get(_WHOLE)
-        return found
-
-    @property
-    def initialized(self) -> bool:
-        return AcceleratorState.settled() is self
 
     @property
     def _membership(self) -> Membership:
