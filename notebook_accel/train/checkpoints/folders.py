@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.checkpoints import manifest
 from notebook_accel.train.checkpoints.manifest import Place
-from notebook_accel.train.checkpoints.remote_path import AnyPath
+from notebook_accel.train.checkpoints.remote_path import AnyPath, RemotePath
 
 P = TypeVar("P", bound=AnyPath)
 _CHECKPOINT = re.compile(r"checkpoint_(\d+)")
@@ -165,7 +165,7 @@ def automatic(folder: P) -> list[P]:
     return [path for _, path in numbered(folder) if (path / manifest.NAME).is_file()]
 
 
-def remove_oldest(folder: Path, keep: int, newest: Path, *, only_automatic: bool = False) -> None:
+def remove_oldest(folder: P, keep: int, newest: P, *, only_automatic: bool = False) -> None:
     """Removes all but `keep` of the numbered checkpoints; `newest` is kept regardless of its number.
 
     With `only_automatic`, others neither count nor are removed.
@@ -176,8 +176,11 @@ def remove_oldest(folder: Path, keep: int, newest: Path, *, only_automatic: bool
         remove(path)
 
 
-def remove(path: Path) -> None:
+def remove(path: AnyPath) -> None:
     """Removes a checkpoint."""
+    if isinstance(path, RemotePath):
+        path.remove(manifest.NAME)
+        return
     doomed = hidden(path, "removed")  # so that a crash midway leaves no partial checkpoint
     os.rename(path, doomed)
     shutil.rmtree(doomed)

@@ -88,7 +88,7 @@ def prune(folder: AnyPath, keep: int, *, dry_run: bool = False) -> tuple[Sequenc
         raise ConfigurationError(f"{folder} is a checkpoint: give the folder that contains it")
     kept, others = _split(folder, keep)
     for path in [] if dry_run else others:
-        _remove(path)
+        folders.remove(path)
     return kept, others
 
 
@@ -112,10 +112,3 @@ def _size(path: AnyPath) -> int:
     if isinstance(path, RemotePath):
         return sum(path.sizes().values())
     return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
-
-
-def _remove(path: AnyPath) -> None:
-    if isinstance(path, RemotePath):
-        path.remove(manifest.NAME)
-    else:
-        folders.remove(path)

@@ -49,7 +49,7 @@ class UploadedFolder:
             raise CheckpointError(
                 f"{target} exists and is not an automatic checkpoint. Move it, or choose another folder for checkpoint="
             )
-        target.remove(manifest.NAME)
+        folders.remove(target)
         (target / manifest.UNFINISHED).write_text("", encoding="utf-8")
 
     def write(self, write: Callable[[Path], None]) -> str:
@@ -76,7 +76,7 @@ class UploadedFolder:
         """Removes what was uploaded."""
         if self._is_first:
             with contextlib.suppress(Exception):  # the next save removes it
-                self._target.remove(manifest.NAME)
+                folders.remove(self._target)
 
 
 def automatic(folder: RemotePath) -> list[str]:
@@ -174,9 +174,7 @@ def _is_ours(checkpoint: RemotePath) -> bool:
 
 def _remove_others(folder: RemotePath, keep: int, newest: RemotePath) -> None:
     """Removes the oldest checkpoints, and what a crash has left of unfinished ones."""
-    others = [path for _, path in folders.numbered(folder) if path != newest and _is_ours(path)]
-    finished = [path for path in others if (path / manifest.NAME).is_file()]
-    kept = finished[max(0, len(finished) + 1 - keep) :]
-    for path in others:
-        if path not in kept:
-            path.remove(manifest.NAME)
+    for _, path in folders.numbered(folder):
+        if path != newest and (path / manifest.UNFINISHED).is_file() and not (path / manifest.NAME).is_file():
+            folders.remove(path)
+    folders.remove_oldest(folder, keep, newest, only_automatic=True)
