@@ -17,7 +17,8 @@ from notebook_accel.runs.sweep import sweep as sweep
 from notebook_accel.train.accelerator.accelerator import Accelerator as Accelerator
 from notebook_accel.train.accelerator.local_sgd import LocalSGD as LocalSGD
 from notebook_accel.train.checkpoints.weights import SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, load_checkpoint_in_model as load_checkpoint_in_model
-from notebook_accel.train.data import SeedableRandomSampler as SeedableRandomSampler, prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
+from notebook_accel.train.data.prepare import prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
+from notebook_accel.train.data.samplers import SeedableRandomSampler as SeedableRandomSampler
 from notebook_accel.train.helpers.cpu_offload import cpu_offload_with_hook as cpu_offload_with_hook
 from notebook_accel.train.helpers.empty_models import init_empty_weights as init_empty_weights, init_on_device as init_on_device
 from notebook_accel.train.models.batch_size import find_executable_batch_size as find_executable_batch_size, release_memory as release_memory
@@ -35,7 +36,7 @@ from notebook_accel.train.steps.optimizer import AcceleratedOptimizer as Acceler
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler as AcceleratedScheduler
 from notebook_accel.train.tensors.pytree import find_batch_size as find_batch_size, send_to_device as send_to_device
 from notebook_accel.train.tensors.rows import concatenate as concatenate
-from notebook_accel.train.trackers import GeneralTracker as GeneralTracker, on_main_process as on_main_process
+from notebook_accel.train.trackers.base import GeneralTracker as GeneralTracker, on_main_process as on_main_process
 from IPython.core.interactiveshell import InteractiveShell
 __version__: str
 def load_ipython_extension(shell: InteractiveShell) -> None: ...

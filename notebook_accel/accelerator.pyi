@@ -3,7 +3,8 @@ from notebook_accel.train.accelerator.accelerator import Accelerator as Accelera
 from notebook_accel.train.checkpoints.parts import SCALER_NAME as SCALER_NAME
 from notebook_accel.train.checkpoints.serialization import save as save
 from notebook_accel.train.checkpoints.weights import MODEL_NAME as MODEL_NAME, SAFE_WEIGHTS_INDEX_NAME as SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME as SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_PATTERN_NAME as SAFE_WEIGHTS_PATTERN_NAME, WEIGHTS_INDEX_NAME as WEIGHTS_INDEX_NAME, WEIGHTS_NAME as WEIGHTS_NAME, WEIGHTS_PATTERN_NAME as WEIGHTS_PATTERN_NAME
-from notebook_accel.train.data import DataLoaderDispatcher as DataLoaderDispatcher, prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
+from notebook_accel.train.data.dispatching_loader import DataLoaderDispatcher as DataLoaderDispatcher
+from notebook_accel.train.data.prepare import prepare_data_loader as prepare_data_loader, skip_first_batches as skip_first_batches
 from notebook_accel.train.helpers.checkpoint_pieces import load_accelerator_state as load_accelerator_state, load_custom_state as load_custom_state, load_fsdp_model as load_fsdp_model, load_fsdp_optimizer as load_fsdp_optimizer, save_accelerator_state as save_accelerator_state, save_custom_state as save_custom_state, save_fsdp_model as save_fsdp_model, save_fsdp_optimizer as save_fsdp_optimizer
 from notebook_accel.train.helpers.environ import parse_choice_from_env as parse_choice_from_env
 from notebook_accel.train.helpers.parallel_models import convert_outputs_to_fp32 as convert_outputs_to_fp32
@@ -22,4 +23,5 @@ from notebook_accel.train.steps.optimizer import AcceleratedOptimizer as Acceler
 from notebook_accel.train.steps.profiling import PROFILE_PATTERN_NAME as PROFILE_PATTERN_NAME
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler as AcceleratedScheduler
 from notebook_accel.train.tensors.pytree import recursively_apply as recursively_apply
-from notebook_accel.train.trackers import GeneralTracker as GeneralTracker, filter_trackers as filter_trackers
+from notebook_accel.train.trackers.active_trackers import filter_trackers as filter_trackers
+from notebook_accel.train.trackers.base import GeneralTracker as GeneralTracker

@@ -8,7 +8,7 @@
     estimate.py   ─ `estimate-memory`
     check.py      ─ `test`: checks whether this machine can train on several ranks; rank_checks.py: the ranks' part
     checkpoints.py ─ `checkpoints`: lists, verifies, prunes, and converts the checkpoints in a folder; `merge-weights`
-    jobs.py       ─ `jobs`, `job`, `explain`, `wait`, `stop`, `log`, `resume`, `compare`: the jobs on this machine's disk
+    jobs.py       ─ `jobs`, `job`, `explain`, `wait`, `stop`, `log`, `resume`, `compare`: jobs on this disk
     scale_script.py ─ `scaling`: runs a script with several numbers of ranks
     server.py     ─ `server`: the base servers, which have torch in memory
     env.py, lab.py ─ `env`, `lab`

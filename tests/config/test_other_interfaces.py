@@ -56,7 +56,7 @@ def test_a_cell_on_the_ranks_names_the_line_that_changes_settings() -> None:
         ("--strategy", "use --use_fsdp"),
         ("--device", "use --cpu for the CPU"),
         ("--cluster", "only notebook_launcher has it, as cluster="),
-        ("--timeout", "only notebook_launcher has it, as timeout="),
+        ("--stall-after", "only notebook_launcher has it, as stall_after="),
     ],
 )
 def test_launch_names_its_own_option(option: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The bases of the states and of `Accelerator`: one object a rank, and code on some ranks only, or on one rank first."""
+"""The bases of the states and of `Accelerator`: one object a rank, and code on some ranks only, or one first."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ class ClearMLTracker(RunTracker):
         rows = dataframe if dataframe is not None else [*([columns] if columns else []), *(data or [])]
         self.task.get_logger().report_table(**_place(table_name), table_plot=rows, iteration=step, **kwargs)
 
+
 _NAMED = ("project", "task")
 
 

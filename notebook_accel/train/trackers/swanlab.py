@@ -23,4 +23,6 @@ class SwanLabTracker(RunTracker):
         """Logs lists of arrays or PIL images; `kwargs` are for `swanlab.Image`."""
         import swanlab
 
-        self.tracker.log({key: [swanlab.Image(image, **kwargs) for image in each] for key, each in values.items()}, step)
+        self.tracker.log(
+            {key: [swanlab.Image(image, **kwargs) for image in each] for key, each in values.items()}, step
+        )

@@ -22,7 +22,9 @@ class WandBTracker(RunTracker):
         """Logs lists of arrays or PIL images; `kwargs` are for `wandb.Image`."""
         import wandb
 
-        self.tracker.log({key: [wandb.Image(image, **kwargs) for image in each] for key, each in values.items()}, step=step)
+        self.tracker.log(
+            {key: [wandb.Image(image, **kwargs) for image in each] for key, each in values.items()}, step=step
+        )
 
     @on_main_process
     def log_table(

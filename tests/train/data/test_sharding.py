@@ -12,8 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data.iterable_shard import IterableDatasetShard
-from notebook_accel.train.data.sharding import BatchSamplerShard
-from notebook_accel.train.data.sharding import PremadeBatchShard
+from notebook_accel.train.data.sharding import BatchSamplerShard, PremadeBatchShard
 
 LENGTHS = st.integers(0, 40)
 SIZES = st.integers(1, 6)
