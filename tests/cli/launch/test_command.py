@@ -97,12 +97,13 @@ def test_the_first_rank_that_fails_gives_the_exit_code(tmp_path: Path) -> None:
 
 def test_a_script_that_takes_too_long_is_ended_and_says_where_its_ranks_are(tmp_path: Path) -> None:
     script = tmp_path / "waits.py"
-    script.write_text("import os, threading\nif os.environ['RANK'] == '1': threading.Event().wait()\n")
+    script.write_text("import pathlib, threading\npathlib.Path('begun').touch()\nthreading.Event().wait()\n")
     done = launch("--num_processes=2", "--cpu", "--timeout=2", script.name, cwd=tmp_path)
     assert done.returncode == 124
-    assert done.stderr.startswith("error: rank 1 of 2 did not finish within 2 s.")
-    assert "waits.py" in done.stderr
-    assert "threading.Event().wait()" in done.stderr
+    assert done.stderr.startswith("error: both ranks did not finish within 2 s.")
+    if (tmp_path / "begun").exists():  # not on a machine that is too busy to start them within that time
+        assert "waits.py" in done.stderr
+        assert "threading.Event().wait()" in done.stderr
 
 
 def test_a_script_goes_on_with_the_ranks_that_are_left(tmp_path: Path) -> None:
