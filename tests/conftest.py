@@ -48,6 +48,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="run also the tests that are marked `nightly`")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the place for the base server, of which the workers of pytest-xdist share one."""
+    if not hasattr(config, "workerinput"):
+        shared_server.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends that server."""
+    if not hasattr(config, "workerinput"):
+        shared_server.end()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leaves out what runs apart, unless it is named."""
     named = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
@@ -89,12 +101,11 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 def servers_are_not_shared() -> Iterator[None]:
     """No test is to use, or to leave behind, the base server of whoever runs it.
 
-    Kernels and commands share one of the session's own (`tests/shared_server.py`).
+    Kernels and commands share one of the run's own (`tests/shared_server.py`).
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(base_server.VARIABLE, "0")
         yield
-    shared_server.end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""The base server that the kernels and commands of a session of tests share, as those of a user do."""
+"""The base server that the kernels and commands of a run of the tests share, as those of a user do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ import psutil
 
 from notebook_accel.launch.engines import base_server
 
+_FOLDER = "TESTS_SERVER_FOLDER"
+"""The variable that tells the workers of pytest-xdist the folder of the server, which is one for all of them."""
 _IDLE = 600.0
-"""Seconds after which it ends by itself, should the session be killed."""
+"""Seconds after which it ends by itself, should the run be killed."""
 _START = f"""
 import os, time
 from notebook_accel.launch.engines import base_server
@@ -33,25 +35,26 @@ _STOP = "from notebook_accel.launch.engines import base_server; base_server.stop
 def environment(python: str = sys.executable) -> Mapping[str, str]:
     """What a process of this interpreter needs in its environment to find the base server, which takes requests.
 
-    It lies in a folder of the session's own, so that it is none of the user's, nor that of other sessions.
+    It lies in a folder of the run's own, so that it is none of the user's, nor that of other runs.
     """
     if sys.platform != "linux":
         return {base_server.VARIABLE: "0"}
-    found = {"TMPDIR": _folder(), base_server.VARIABLE: "1"}
+    found = {"TMPDIR": os.environ[_FOLDER], base_server.VARIABLE: "1"}
     _run(python, _START, found)
     return found
 
 
-@functools.cache
-def _folder() -> str:
-    return tempfile.mkdtemp(prefix="nb-", dir="/tmp")  # short, because the paths of Unix sockets are
+def begin() -> None:
+    """Makes the folder in which the first that needs a server starts it."""
+    os.environ[_FOLDER] = tempfile.mkdtemp(prefix="nb-", dir="/tmp")  # short, because the paths of Unix sockets are
 
 
 def end() -> None:
     """Ends all that there are, and removes their folder."""
-    if _folder.cache_info().currsize:
-        _run(sys.executable, _STOP, {"TMPDIR": _folder()})
-        shutil.rmtree(_folder(), ignore_errors=True)
+    folder = os.environ.pop(_FOLDER)
+    if os.listdir(folder):
+        _run(sys.executable, _STOP, {"TMPDIR": folder})
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_base(process: psutil.Process) -> bool:
