@@ -30,11 +30,12 @@ def test_every_option_of_the_peer_is_taken_or_has_an_alternative() -> None:
     assert len(peers()) > 100
 
 
-@pytest.mark.parametrize("name", [name for name in peers() if name in BY_NAME])
-def test_an_option_has_the_short_names_of_the_peer(name: str) -> None:
-    found = next(each for each in launch_command_parser()._actions if f"--{name}" in each.option_strings)
-    short = [string[1:] for string in found.option_strings if len(string) == 2]
-    assert [BY_NAME[name].short] == (short or [""])
+def test_options_have_the_short_names_of_the_peer() -> None:
+    actions = launch_command_parser()._actions
+    for name in BY_NAME.keys() & {*peers()}:
+        found = next(each for each in actions if f"--{name}" in each.option_strings)
+        short = [string[1:] for string in found.option_strings if len(string) == 2]
+        assert [BY_NAME[name].short] == (short or [""]), name
 
 
 def test_nothing_is_both_taken_and_refused() -> None:
@@ -70,9 +71,6 @@ def test_what_the_file_can_say_is_an_option_too() -> None:
     ("written", "says"),
     [
         ("--deepspeed_hostfile", "on each machine"),
-        ("--megatron-lm-tp-degree", "FSDP2"),
-        ("--fp8-backend", "AORecipeKwargs"),
-        ("--tpu", "this command does not support TPUs"),
         ("--nproc_per_node", "use --num_processes"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -84,47 +83,45 @@ def test_ranks_read_what_accelerate_reads(found: Found, name: str, flags: tuple[
         assert rank[(name, *flags, 0)]["batches"] == rank[("accelerate", name, *flags)]
 
 
-def possible(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Each of these loaders, with all flags and sizes that it can be shared with."""
-    every = itertools.product(names, FLAGS, (1, 2, 3))
-    chosen = [(name, flags, size) for name, flags, size in every if cases.is_possible(name, cases.options(flags), size)]
-    return pytest.mark.parametrize(("name", "flags", "size"), chosen, ids=str)
-
-
-@possible(STILL | READY)
-def test_skipping_leaves_out_as_many_batches_of_each_rank(
-    found: Found, name: str, flags: tuple[bool, ...], size: int
-) -> None:
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("name", STILL | READY)
+def test_skipping_leaves_out_as_many_batches_of_each_rank(found: Found, name: str, size: int) -> None:
     assert len(found[size]) == size
-    for rank in found[size]:
-        for skipped in (1, 2):
+    for flags in FLAGS:
+        if not cases.is_possible(name, cases.options(flags), size):
+            continue
+        for rank, skipped in itertools.product(found[size], (1, 2)):
             whole, rest = rank[(name, *flags, 0)], rank[(name, *flags, skipped)]
-            assert rest["batches"] == whole["batches"][skipped:]
+            assert rest["batches"] == whole["batches"][skipped:], flags
             if rest["batches"]:
-                assert rest["remainder"] == whole["remainder"]
+                assert rest["remainder"] == whole["remainder"], flags
 
 
-@possible(STILL)
-def test_even_ranks_read_as_many_batches_and_uneven_ones_each_sample_once(
-    found: Found, name: str, flags: tuple[bool, ...], size: int
-) -> None:
-    shares = [rank[(name, *flags, 0)] for rank in found[size]]
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("name", STILL)
+def test_even_ranks_read_as_many_batches_and_uneven_ones_each_sample_once(found: Found, name: str, size: int) -> None:
+    for flags in FLAGS:
+        if cases.is_possible(name, cases.options(flags), size):
+            check_shares(name, flags, [rank[(name, *flags, 0)] for rank in found[size]], size)
+
+
+def check_shares(name: str, flags: tuple[bool, ...], shares: list[dict[str, Any]], size: int) -> None:
     assert len(shares) == size
     batches = [share["batches"] for share in shares]
     numbers = in_turn(batches)
     dispatch, split, even = flags
     if even:
-        assert len({tuple(map(len, each)) for each in batches}) == 1
+        assert len({tuple(map(len, each)) for each in batches}) == 1, flags
     else:
         lengths = {"one sample": 1, "whole rounds": 16, "whole round, short batch": 14, "sampler of batches": 21}
         length = lengths.get(name, 11)
         if "without" in name:
             in_a_round = 4 if split else 4 * size
             length -= length % in_a_round
-        assert sorted(numbers) == list(range(length))
+        assert sorted(numbers) == list(range(length)), flags
     for share in shares:
         if even or not (split or dispatch):  # else the number of batches does not tell who gets of the last one
-            assert share["length"] in (None, len(share["batches"]))
+            assert share["length"] in (None, len(share["batches"])), flags
 
 
 @pytest.mark.parametrize("dispatch", [False, True])
