@@ -60,7 +60,6 @@ def test_a_step_that_fails_is_the_error(failed: Cell) -> None:
 
 
 @pytest.mark.usefixtures("failed")
-@pytest.mark.smoke
 def test_two_ranks_of_the_next_launch_train_as_one_with_the_whole_batch(launch: Launch) -> None:
     both = launch("train, 8")
     (size, weights), again = both.values
