@@ -2,7 +2,7 @@
 
 import os
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,19 +82,23 @@ class Cases:
     Args:
         cases: By name, a function and its arguments.
         size: The number of ranks.
+        asked: The names that tests ask for, of which the launch is made; others are launched alone. By default all.
     """
 
-    def __init__(self, cases: Mapping[Hashable, tuple[Any, ...]], size: int = 2) -> None:
+    def __init__(
+        self, cases: Mapping[Hashable, tuple[Any, ...]], size: int = 2, asked: Collection[Hashable] | None = None
+    ) -> None:
         self._cases = cases
         self._size = size
+        self._shared = [name for name in cases if asked is None or name in asked]
         self._found: dict[Hashable, list[Any]] | None = None
 
     def __getitem__(self, name: Hashable) -> list[Any]:
         if self._found is None:
             self._found = {}  # also if the launch itself fails: that is the error of the case that is asked for first
-            by_rank = launch(_one_after_another, list(self._cases.values()), size=self._size)
+            by_rank = launch(_one_after_another, [self._cases[each] for each in self._shared], size=self._size)
             self._found = {
-                key: list(found) for key, found in zip(self._cases, zip(*by_rank, strict=False), strict=False)
+                key: list(found) for key, found in zip(self._shared, zip(*by_rank, strict=False), strict=False)
             }
         found = self._found.get(name)
         if found is not None and not any(isinstance(each, _Failure) for each in found):
@@ -103,6 +107,17 @@ class Cases:
         if found is not None:
             pytest.fail(f"{name} fails only after others:\n{next(e.text for e in found if isinstance(e, _Failure))}")
         return alone
+
+
+def asked_for(request: pytest.FixtureRequest, *names: str) -> set[Any]:
+    """The values of these parameters with which tests of the file run."""
+    found = set()
+    for item in request.session.items:
+        parameters = getattr(item, "callspec", None)
+        if item.path == request.path and parameters and parameters.params.keys() >= set(names):
+            values = tuple(parameters.params[name] for name in names)
+            found.add(values if len(names) > 1 else values[0])
+    return found
 
 
 def _one_after_another(cases: Sequence[tuple[Any, ...]]) -> list[Any]:

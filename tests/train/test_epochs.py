@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from notebook_accel import Accelerator, DataLoaderConfiguration, FullyShardedDataParallelPlugin, RankError, set_seed
 from notebook_accel.events import training_step
-from tests.train.conftest import Cases, launch
+from tests.train.conftest import Cases, asked_for, launch
 
 pytestmark = pytest.mark.early
 EPOCHS = 3
@@ -255,10 +255,26 @@ CASES = {
     "FSDP2": Case(fsdp="SHARDED_STATE_DICT"),
     "FSDP2, whole": Case(fsdp="FULL_STATE_DICT"),
 }
+AT_NIGHT = {
+    "one rank, by time",
+    "one rank, after an epoch",
+    "DDP, augmented",
+    "DDP, augmented, by time",
+    "DDP, two passes",
+    "DDP, kept iterator, after an epoch",
+    "DDP, split batches",
+    "DDP, seedable sampler",
+    "DDP, iterable",
+    "one rank, iterable, shuffles in a worker",
+    "DDP, workers",
+    "DDP, persistent workers, dispatched",
+    "DDP, sampler with global generators",
+}
+"""Further cases of what others also see: by when a checkpoint is saved, and by what draws the order."""
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Cases]:
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[tuple[str, int], Cases]:
     """By what they are, and the number of ranks: whole runs, those that stop, and those that go on from there."""
     folder = tmp_path_factory.mktemp("runs")
 
@@ -270,6 +286,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Case
                 if case.size == size
             },
             size=size,
+            asked=asked_for(request, "name"),
         )
 
     found = {}
@@ -280,7 +297,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Case
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in CASES]
+)
 def test_a_training_that_stopped_goes_on_and_ends_in_the_same_bits(
     name: str, runs: dict[tuple[str, int], Cases]
 ) -> None:

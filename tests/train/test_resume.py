@@ -16,7 +16,7 @@ from notebook_accel.train.accelerator.accelerator import Accelerator
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
 from notebook_accel.train.options.plugins import DataLoaderConfiguration
 from notebook_accel.train.ranks.seeds import set_seed
-from tests.train.conftest import Cases
+from tests.train.conftest import Cases, asked_for
 
 pytestmark = pytest.mark.early
 
@@ -125,10 +125,19 @@ CASES = {
     "DDP, workers": Case(workers=1),
     "FSDP2": Case(fsdp=True),
 }
+AT_NIGHT = {
+    "DDP, without accumulation",
+    "one rank, in the middle of an accumulation",
+    "DDP, split batches",
+    "DDP, seedable sampler",
+    "DDP, iterable",
+    "DDP, workers",
+}
+"""Loaders that `test_epochs.py` also resumes, and what another case also sees."""
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cases]:
+def runs(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[tuple[bool, int], Cases]:
     """Whole runs, and those that other processes resume, by whether they are resumed and the number of ranks."""
     folder = tmp_path_factory.mktemp("checkpoints")
     return {
@@ -139,13 +148,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[bool, int], Cas
                 if case.size == size
             },
             size=size,
+            asked=asked_for(request, "name"),
         )
         for resume in (False, True)
         for size in (1, 2)
     }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in CASES]
+)
 def test_a_resumed_run_ends_in_the_same_bits(name: str, runs: dict[tuple[bool, int], Cases]) -> None:
     """The first of each number of ranks is long: one launch trains all cases."""
     size = CASES[name].size

@@ -1,6 +1,5 @@
 """What every strategy does alike, on one suite."""
 
-import itertools
 import logging
 import os
 import unittest.mock
@@ -129,21 +128,24 @@ def alone() -> Cases:
     return Cases({clip: (trained, "plain", clip) for clip in (False, True)}, size=1)
 
 
-SIZES = [(name, size) for name in STRATEGIES for size in (1, 2) if size > 1 or not name.startswith("tensor parallel")]
-"""One rank has nobody to share layers with."""
+RUNS = [
+    *((name, 2, True) for name in STRATEGIES),
+    *((name, 2, False) for name in ("plain", "fsdp", "tensor parallel")),
+    *((name, 1, True) for name in ("plain", "fsdp", "fsdp by block", "fsdp, in host memory", "compiled by block")),
+]
+"""The strategies, the number of ranks, and whether gradients are clipped."""
 
 
 @pytest.fixture(scope="module")
 def on_ranks() -> dict[int, Cases]:
     """Every strategy, by the number of ranks."""
     found: dict[int, dict[Any, Any]] = {1: {}, 2: {}}
-    for (name, size), clip in itertools.product(SIZES, (False, True)):
+    for name, size, clip in RUNS:
         found[size][name, clip] = (trained, name, clip)
     return {size: Cases(cases, size=size) for size, cases in found.items()}
 
 
-@pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize(("name", "size"), SIZES)
+@pytest.mark.parametrize(("name", "size", "clip"), RUNS)
 def test_every_strategy_trains_as_one_device_does(
     name: str, size: int, clip: bool, alone: Cases, on_ranks: dict[int, Cases]
 ) -> None:

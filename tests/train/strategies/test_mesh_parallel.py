@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from notebook_accel import Accelerator, AcceleratorState, FullyShardedDataParallelPlugin, ParallelismConfig
 from notebook_accel.utils import TorchTensorParallelConfig
-from tests.train.conftest import Cases, Ranks
+from tests.train.conftest import Cases, Ranks, asked_for
 from tests.train.strategies import test_context_parallel
 
 pytestmark = pytest.mark.early
@@ -102,6 +102,8 @@ OTHERS: dict[str, Callable[[], dict[str, Any]]] = {
     "replicate 2, shard 4": lambda: dimensions(dp_replicate_size=2, dp_shard_size=4),
 }
 """Layouts of one rank, and of eight."""
+AT_NIGHT = {"replicate 4", "none named", "replicate 2, tp 2"}
+"""Layouts whose dimensions other ones also have."""
 DATA_RANKS = dict.fromkeys(LAYOUTS, 4) | {name: 2 for name in LAYOUTS if "tp" in name}
 MESHES = {
     "replicate 4": {"dp_replicate": 4},
@@ -189,10 +191,10 @@ def split_before() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def on_four() -> Cases:
+def on_four(request: pytest.FixtureRequest) -> Cases:
     cases = {name: (on_layout, name) for name in LAYOUTS}
     others = {"own plan": (own_plan,), "split": (split_before,), "ranks": (numbers_along,), "twice": (made_twice,)}
-    return Cases({**cases, **others}, size=4)
+    return Cases({**cases, **others}, size=4, asked={*asked_for(request, "name"), *others})
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -204,7 +206,11 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         torch.testing.assert_close(torch.tensor(found["weights"][name]), torch.tensor(weight), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+def unless_at_night(layouts: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.nightly if name in AT_NIGHT else ()) for name in layouts]
+
+
+@pytest.mark.parametrize("name", unless_at_night(LAYOUTS))
 def test_every_layout_trains_as_one_rank_does(name: str, alone: Cases, on_four: Cases) -> None:
     """Four ranks share the cores, and train in each of the layouts: about 25 s."""
     found = on_four[name]
@@ -221,7 +227,7 @@ def test_a_model_that_is_split_already_stays_so(alone: Cases, on_four: Cases) ->
     assert_same(on_four["split"][0], alone["plain"][0])
 
 
-@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("name", unless_at_night(MESHES))
 def test_the_mesh_has_the_dimensions(name: str, on_four: Cases) -> None:
     assert on_four[name][0]["mesh"] == MESHES[name]
     sharded = "shard" in name or "tp" in name
