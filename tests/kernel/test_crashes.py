@@ -78,15 +78,6 @@ CRASHES = [
         also=("reads those of the notebook's kernel: -f ", "Write parse_args([]) to use the defaults"),
     ),
     Crash(
-        "sys.exit with a text",
-        """
-        sys.exit("no more data")  # here
-        """,
-        r"both ranks exited with status 1 \(sys\.exit\)",
-        "SystemExit",
-        also=("no more data",),
-    ),
-    Crash(
         "os._exit with a status",
         """
         os._exit(3)
@@ -127,22 +118,6 @@ CRASHES = [
         r"rank 0 of 2 was killed by SIGKILL",
         None,
         also=("MB at ", "Its memory over "),
-    ),
-    Crash(
-        "an abort in C",
-        """
-        os.abort()  # here
-        """,
-        r"both ranks were killed by SIGABRT",
-        None,
-    ),
-    Crash(
-        "a termination signal",
-        """
-        os.kill(os.getpid(), signal.SIGTERM)
-        """,
-        r"both ranks were killed by SIGTERM",
-        None,
     ),
     Crash(
         "memory that is not granted",
@@ -189,14 +164,6 @@ CRASHES = [
         """,
         r"both ranks raised (__main__\.)?TwoArguments: first and second",
         "RuntimeError",
-    ),
-    Crash(
-        "an exception of the notebook's own class",
-        """
-        raise OwnError("mine")  # here
-        """,
-        r"both ranks raised (__main__\.)?OwnError: mine",
-        "OwnError",
     ),
     Crash(
         "an exception with notes",

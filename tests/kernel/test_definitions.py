@@ -670,7 +670,42 @@ SINCE = {
 """The versions of Python from which on a case works."""
 
 
-@pytest.mark.parametrize("name", CASES)
+BEFORE_EACH_MERGE = {
+    "a class with slots, one of them private",
+    "a frozen data class with slots",
+    "functools.cached_property",
+    "functools.singledispatch that calls itself",
+    "functools.singledispatchmethod",
+    "an enum with a data class mixed in",
+    "an enum whose members have attributes",
+    "an enum with a __new__",
+    "enum.Flag",
+    "an enum with _missing_",
+    "members of an enum that refer to each other",
+    "a data class that another derives from",
+    "__init_subclass__ with an argument",
+    "a metaclass that needs what the class defines",
+    "a protocol that isinstance checks",
+    "typing.TypedDict",
+    "typing.NamedTuple",
+    "a generic class",
+    "typing.ParamSpec",
+    "a property that takes an argument",
+    "a descriptor that knows its name",
+    "methods that are cached",
+    "nested classes",
+    "an exception group",
+    "classes that derive from collections",
+    "a singleton that pickles by its name",
+    "super() and __class__",
+    "type aliases and type parameters",
+}
+"""One or a few of each kind, each of which is rebuilt in a way of its own."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in BEFORE_EACH_MERGE else pytest.mark.nightly) for name in CASES]
+)
 def test_ranks_use_and_return(notebook: Notebook, name: str) -> None:
     if sys.version_info < SINCE.get(name, (3, 10)):
         pytest.skip("Python is too old")

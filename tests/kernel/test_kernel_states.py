@@ -128,7 +128,7 @@ def start_waiting(notebook: Notebook) -> Cell:
 
 
 def test_many_launches_in_a_row_leave_nothing(notebook: Notebook):
-    """Forty launches."""
+    """Thirty launches."""
     notebook.check("""
     import gc, psutil
 
@@ -143,7 +143,7 @@ def test_many_launches_in_a_row_leave_nothing(notebook: Notebook):
     """)
     notebook.check(
         """
-    results = [notebook_launcher(join, num_processes=2) for _ in range(40)]
+    results = [notebook_launcher(join, num_processes=2) for _ in range(30)]
     after = held()
     """,
         timeout=110,
@@ -156,7 +156,7 @@ def test_many_launches_in_a_row_leave_nothing(notebook: Notebook):
     assert memory < 8, "MB"
     # The keeper, its server, the store and its guard, and two spares.
     wait_until(lambda: len(notebook.processes()) <= 6, GONE_WITHIN, lambda: f"left: {notebook.processes()}")
-    # One for each launch would make forty of them.
+    # One for each launch would make thirty of them.
     wait_until(lambda: max(map(open_files, notebook.servers())) < 20, GONE_WITHIN)
 
 
@@ -175,7 +175,7 @@ def test_ranks_that_return_right_after_they_have_met_do_so_every_time(notebook: 
         dist.init_process_group("gloo")
         return dist.get_rank()
     """)
-    assert notebook.value("[notebook_launcher(meet, num_processes=3) for _ in range(20)] == [[0, 1, 2]] * 20")
+    assert notebook.value("[notebook_launcher(meet, num_processes=3) for _ in range(15)] == [[0, 1, 2]] * 15")
 
 
 def test_several_threads_launch_at_once(notebook: Notebook):

@@ -28,8 +28,6 @@ CASES = [
         [4, "notebook_accel.utils"],
     ),
     Case("a closure", "def make(n):\n    def inner():\n        return n\n    return inner\nf = make(7)", 7),
-    Case("a closure over a changing variable", "def make():\n    n = 1\n    def f(): return n\n    n = 2\n    return f\nf = make()", 2),
-    Case("an instance of a class", "class Box:\n    def __init__(self): self.n = 3\nbox = Box()\ndef f(): return box.n", 3),
     Case(
         "names that only the body of a class in a function reads",
         "import contextlib\nsize, n = 3, 9\n"
@@ -43,7 +41,6 @@ CASES = [
         "    with Box().open() as found: return Box.width, found",
         (3, 4),
     ),
-    Case("a class with slots", "class S:\n    __slots__ = ('n',)\ns = S()\ns.n = 4\ndef f(): return s.n", 4),
     Case(
         "a model with trained weights",
         """
@@ -64,42 +61,12 @@ def f(): return net(torch.ones(1, 4)).item() == trained and all(p.requires_grad 
 """,
         True,
     ),
-    Case(
-        "an optimizer that belongs to its model",
-        """
-model = torch.nn.Linear(2, 2)
-adam = torch.optim.Adam(model.parameters())
-def f(): return adam.param_groups[0]["params"][0] is model.weight
-""",
-        True,
-    ),
-    Case(
-        "tied weights",
-        """
-a, b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
-b.weight = a.weight
-def f():
-    with torch.no_grad():
-        a.weight.fill_(2)
-    return b.weight.sum().item(), a.weight is b.weight
-""",
-        (18.0, True),
-    ),
-    Case("views of one tensor", "whole = torch.zeros(20_000)\npart = whole[5:]\ndef f():\n    part[0] = 1\n    return whole[5].item()", 1.0),
     Case("a recursive function", "def f(n=5): return 1 if n < 2 else n * f(n - 1)", 120),
-    Case("functions that call each other", "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n > 0 and even(n - 1)\ndef f(): return even(10)", True),
     Case("a function that uses another", "def helper(n): return n + base\nbase = 40\ndef f(): return helper(2)", 42),
     Case("a partial", "import functools\ndef add(a, b): return a + b\nf = functools.partial(add, 1, b=2)", 3),
     Case("a bound method", "class Runner:\n    n = 9\n    def run(self): return self.n\nf = Runner().run", 9),
-    Case("a class method", "class Maker:\n    n = 8\n    @classmethod\n    def run(cls): return cls.n\nf = Maker.run", 8),
-    Case("a static method", "class Still:\n    @staticmethod\n    def run(): return 6\nf = Still.run", 6),
     Case("a callable object", "class Call:\n    def __call__(self): return 11\nf = Call()", 11),
-    Case("a dataclass", "from dataclasses import dataclass, replace\n@dataclass(frozen=True)\nclass Point:\n    x: int = 1\np = Point(2)\ndef f(): return replace(p, x=3).x, p == Point(2)", (3, True)),
-    Case("an enum", "import enum\nclass Color(enum.Enum):\n    RED = 1\nred = Color.RED\ndef f(): return red is Color.RED, Color(1) is red", (True, True)),
-    Case("a named tuple", "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int = 2\npair = Pair(1)\ndef f(): return pair.a + pair._replace(a=5).a", 6),
-    Case("collections.namedtuple", "from collections import namedtuple\nTwo = namedtuple('Two', 'a b')\ntwo = Two(1, 2)\ndef f(): return isinstance(two, Two) and two.b", 2),
     Case("a decorated function", "import functools\ndef twice(g):\n    @functools.wraps(g)\n    def wrapper(): return 2 * g()\n    return wrapper\n@twice\ndef f(): return 21", 42),
-    Case("a cached function", "import functools\n@functools.lru_cache\ndef slow(n): return n\ndef f(): return slow(3) + slow(3)", 6),
     Case("a generator function", "def count(n):\n    yield from range(n)\ndef f(): return list(count(3))", [0, 1, 2]),
     Case("a coroutine function", "import asyncio\nasync def later(): return 5\ndef f(): return asyncio.run(later())", 5),
     Case(
@@ -109,41 +76,16 @@ def f():
         "def f(): return torch.rand(3, generator=g).tolist() == expected",
         True,
     ),
-    Case("a numpy generator", "rng = np.random.default_rng(5)\nfirst = np.random.default_rng(5).random()\ndef f(): return rng.random() == first", True),
-    Case(
-        "a class that inherits and calls super",
-        "class Base:\n    def __init__(self, n): self.n = n\n"
-        "class Derived(Base):\n    def __init__(self):\n        super().__init__(4)\n        self.n += 1\n"
-        "def f(): return Derived().n, isinstance(Derived(), Base), Derived.__mro__[1] is Base",
-        (5, True, True),
-    ),
     Case("a class with a class attribute that it changes", "class Counter:\n    count = 0\ndef f():\n    Counter.count += 1\n    return Counter.count", 1),
-    Case("an abstract class", "import abc\nclass A(abc.ABC):\n    @abc.abstractmethod\n    def n(self): ...\nclass B(A):\n    def n(self): return 1\ndef f(): return B().n(), isinstance(B(), A)", (1, True)),
-    Case("a generic class", "from typing import Generic, TypeVar\nT = TypeVar('T')\nclass G(Generic[T]):\n    n = 2\ndef f(): return G[int]().n", 2),
-    Case("a property and a descriptor", "class P:\n    @property\n    def n(self): return 3\ndef f(): return P().n", 3),
-    Case("a nested class", "class Outer:\n    class Inner:\n        n = 5\nitem = Outer.Inner()\ndef f(): return item.n, type(item) is Outer.Inner", (5, True)),
-    Case("isinstance with a class of the notebook", "class K: pass\nk = K()\ndef f(): return isinstance(k, K) and type(k) is K", True),
     Case("a global that the function changes", "total = 1\ndef bump():\n    global total\n    total += 1\ndef f():\n    bump()\n    return total", 2),
-    Case("a module under another name", "import torch.nn.functional as F\ndef f(): return F.relu(torch.tensor(-1.0)).item()", 0.0),
-    Case("an alias of the function", "def g(): return 3\nf = g", 3),
     Case("a name that shadows a builtin", "def sum(xs): return 'mine'\ndef f(): return sum([1])\n", "mine"),
-    Case("weak references to a class", "import weakref\nclass W: pass\nw = W()\ndef f(): return weakref.ref(w)() is w", True),
-    Case("a path", "from pathlib import Path\nwhere = Path('/tmp/x')\ndef f(): return where.name", "x"),
-    Case("a data frame of its own dtype", "a = np.zeros(20_000, dtype=[('x', 'i4'), ('y', 'f8')])\na['x'] = 1\ndef f(): return int(a['x'].sum()), a.flags.writeable", (20_000, True)),
-    Case("an array in Fortran order", "a = np.asfortranarray(np.arange(60_000.0).reshape(200, 300))\ndef f(): return a.flags.f_contiguous, float(a[1, 2])", (True, 302.0)),
-    Case("a memory view and bytes", "blob = bytearray(b'x' * 100_000)\ndef f():\n    blob[0] = 0\n    return len(blob), blob[1]", (100_000, 120)),
-    Case("tensors of many kinds", "ts = [torch.ones(20_000, dtype=d) for d in (torch.bfloat16, torch.bool, torch.int8, torch.complex64)]\ndef f(): return [int(t.sum().real) if t.is_complex() else int(t.sum()) for t in ts]", None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_ranks_can_use(notebook: Notebook, case: Case):
     notebook.check(case.cell)
-    value = notebook.value("notebook_launcher(f, num_processes=2)")
-    if case.name.startswith("tensors"):
-        assert value == [notebook.value("f()")] * 2
-    else:
-        assert value == [case.expected, case.expected]
+    assert notebook.value("notebook_launcher(f, num_processes=2)") == [case.expected, case.expected]
     if "def sum" in case.cell:
         notebook.check("del sum")
 
@@ -237,12 +179,12 @@ def collate(items):
 def seed(worker):
     assert torch.utils.data.get_worker_info().id == worker
 
-def f(context, workers):
+def f():
     loader = torch.utils.data.DataLoader(
         Squares(),
         batch_size=4,
-        num_workers=workers,
-        multiprocessing_context=context,
+        num_workers=2,
+        multiprocessing_context="fork",
         collate_fn=collate,
         worker_init_fn=seed,
     )
@@ -250,12 +192,10 @@ def f(context, workers):
 """
 
 
-@pytest.mark.parametrize(("context", "workers"), [("fork", 2), ("spawn", 1)])
-def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook, context: str, workers: int):
-    """One worker where it is spawned, since each imports torch."""
+def test_in_a_rank_a_dataset_of_a_cell_is_loaded_by_workers(notebook: Notebook):
     notebook.check(LOADER)
     expected = [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]
-    assert notebook.value(f"notebook_launcher(f, ({context!r}, {workers}), num_processes=1)") == [expected]
+    assert notebook.value("notebook_launcher(f, num_processes=1)") == [expected]
 
 
 def test_large_captured_arrays_are_shared_by_the_ranks(notebook: Notebook):
@@ -391,23 +331,8 @@ class Refusal:
 
 
 REFUSALS = [
-    Refusal("a lock", "lock = threading.Lock()\ndef f():\n    with lock:\n        pass", "`lock`", "with lock:", "lock"),
-    Refusal("a file open for writing", "log = open('/dev/null', 'w')\ndef f():\n    log.write('')", "`log`", "log.write('')", "TextIOWrapper"),
-    Refusal("a file open for reading bytes", "log = open('/dev/null', 'rb')\ndef f():\n    log.read()", "`log`", "log.read()", "BufferedReader"),
-    Refusal("a generator", "items = (n for n in range(3))\ndef f():\n    return list(items)", "`items`", "return list(items)", "generator"),
-    Refusal("a socket", "import socket\nlink = socket.socket()\ndef f():\n    link.send(b'')", "`link`", "link.send(b'')", "socket"),
-    Refusal("a thread", "t = threading.Thread()\ndef f():\n    t.start()", "`t", "t.start()", ""),
-    Refusal("a lock in an attribute of a model", "net = torch.nn.Linear(1, 1)\nnet.guard = threading.Lock()\ndef f():\n    return net(1)", "`net.guard`", "return net(1)", "lock"),
     Refusal("a lock deep in data", "table = {'a': [1, {'b': threading.Lock()}]}\ndef f():\n    return table", "`table['a'][1]['b']`", "return table", "lock"),
-    Refusal("a lock in a helper", "lock = threading.Lock()\ndef helper():\n    return lock\ndef f():\n    return helper()", "`lock`", "return lock", "lock"),
-    Refusal("a lock in a closure", "def make():\n    guard = threading.Lock()\n    def f():\n        return guard\n    return f\nf = make()", "`guard`", "return guard", "lock"),
-    Refusal("a lock in a nested function", "lock = threading.Lock()\ndef f():\n    def inner():\n        return lock\n    return inner()", "`lock`", "return lock", "lock"),
     Refusal("a lock as an argument", "def f(x): pass", "`args[0]`", None, "lock", "notebook_launcher(f, (threading.Lock(),), num_processes=2)"),
-    Refusal("a lock as a keyword argument", "def f(x): pass", "`kwargs['x']`", None, "lock", "notebook_launcher(f, kwargs={'x': threading.Lock()}, num_processes=2)"),
-    Refusal("a lock in a method's object", "class Trainer:\n    def __init__(self): self.lock = threading.Lock()\n    def f(self): pass\nf = Trainer().f", "lock`", None, "lock"),
-    Refusal("a lock in a class that is used", "class Guarded:\n    lock = threading.Lock()\ndef f():\n    return Guarded()", "`Guarded.lock`", "return Guarded()", "lock"),
-    Refusal("a lock as a default", "def f(x=threading.Lock()): pass", "a default of f()", None, "lock"),
-    Refusal("a lock in a partial", "import functools\ndef g(x): pass\nf = functools.partial(g, threading.Lock())", "args[0]`", None, "lock"),
 ]  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def test_a_sweep_in_the_background_can_be_stopped(notebook: Notebook, tmp_path: 
     assert notebook.value("[trial.state.value for trial in runs]") == ["done", "cancelled", "cancelled"]
 
 
-@pytest.mark.parametrize("option", ["block=False", "detach=True"])
+@pytest.mark.parametrize("option", ["block=False", pytest.param("detach=True", marks=pytest.mark.nightly)])
 def test_a_new_kernel_goes_on(option: str, open_notebook: Callable[..., Notebook], tmp_path: Path) -> None:
     """Takes 10 s, since each kernel has a server of its own."""
     book = open_notebook()
