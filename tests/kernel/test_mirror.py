@@ -19,12 +19,6 @@ STATES = {
         "'5'",
         "del os.environ['OWN']",
     ),
-    "a variable that was removed": (
-        "os.environ['OWN'] = '5'\nnotebook_launcher(int, num_processes=1)\ndel os.environ['OWN']",
-        "'OWN' in os.environ",
-        "False",
-        "",
-    ),
     "a variable that libraries read as they load": (
         "os.environ['TORCH_OWN_SETTING'] = '5'",
         "os.environ['TORCH_OWN_SETTING']",
@@ -33,7 +27,7 @@ STATES = {
     ),
     "the working directory": ("here = os.getcwd()\nos.chdir('/usr')", "os.getcwd()", "'/usr'", "os.chdir(here)"),
     "sys.path": ("sys.path.append('/own/place')", "sys.path", "sys.path", "sys.path.remove('/own/place')"),
-    "sys.argv": ("kept = sys.argv[:]\nsys.argv[1:] = ['--own']", "sys.argv[1:]", "['--own']", "sys.argv[:] = kept"),
+    "sys.argv": ("argv = sys.argv[:]\nsys.argv[1:] = ['--own']", "sys.argv[1:]", "['--own']", "sys.argv[:] = argv"),
     "torch's default dtype": (
         "torch.set_default_dtype(torch.float64)",
         "str(torch.ones(1).dtype)",
@@ -77,10 +71,10 @@ STATES = {
         "np.set_printoptions(precision=8)",
     ),
     "NumPy's handling of errors": (
-        "kept = np.seterr(divide='ignore')",
+        "errors = np.seterr(divide='ignore')",
         "np.geterr()['divide']",
         "'ignore'",
-        "np.seterr(**kept)",
+        "np.seterr(**errors)",
     ),
     "options of pandas": (
         "import pandas\npandas.set_option('display.max_rows', 7)",
@@ -95,10 +89,10 @@ STATES = {
         "matplotlib.rcdefaults()",
     ),
     "filters of warnings": (
-        "import warnings\nkept = warnings.filters[:]\nwarnings.filterwarnings('error', 'own .* warning')",
+        "import warnings\nfilters = warnings.filters[:]\nwarnings.filterwarnings('error', 'own .* warning')",
         "warnings.filters[0][0] + warnings.filters[0][1].pattern",
         "'errorown .* warning'",
-        "warnings.filters[:] = kept\nwarnings._filters_mutated()",
+        "warnings.filters[:] = filters\nwarnings._filters_mutated()",
     ),
     "levels of loggers": (
         "import logging\nlogging.getLogger('own.logger').setLevel(logging.ERROR)\nlogging.root.setLevel(15)",
@@ -115,15 +109,27 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("name", STATES)
-def test_ranks_take_on(notebook: Notebook, name: str):
-    change, observe, expected, undo = STATES[name]
-    notebook.check(change)
+def test_ranks_take_on_the_state_of_the_notebook(notebook: Notebook):
+    observed = ", ".join(f"({observe})" for _, observe, _, _ in STATES.values())
+    expected = ", ".join(f"({expected})" for _, _, expected, _ in STATES.values())
+    for change, *_ in STATES.values():
+        notebook.check(change)
     try:
         # Compared in the notebook, where the expectation may be computed.
-        assert notebook.value(f"notebook_launcher(lambda: {observe}, num_processes=2) == [{expected}] * 2")
+        found = notebook.value(
+            f"[[own == expected for own, expected in zip(rank, [{expected}])] "
+            f"for rank in notebook_launcher(lambda: [{observed}], num_processes=2)]"
+        )
     finally:
-        notebook.check(undo)
+        for *_, undo in STATES.values():
+            notebook.check(undo)
+    for rank in found:
+        assert dict(zip(STATES, rank, strict=True)) == dict.fromkeys(STATES, True)
+
+
+def test_a_variable_that_the_notebook_has_removed_is_gone_from_ranks(notebook: Notebook):
+    notebook.check("os.environ['OWN'] = '5'\nnotebook_launcher(int, num_processes=1)\ndel os.environ['OWN']")
+    assert notebook.value("notebook_launcher(lambda: 'OWN' in os.environ, num_processes=2)") == [False, False]
 
 
 def test_ranks_no_longer_have_what_has_been_undone(notebook: Notebook):

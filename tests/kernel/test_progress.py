@@ -62,13 +62,13 @@ def define(code: str) -> str:
     return "def work():\n" + "\n".join(f"    {line}" for line in code.splitlines())
 
 
-@pytest.mark.parametrize("name", USES)
 @pytest.mark.versions
-def test_a_bar_is_told_and_prints_nothing(prepared: Notebook, name: str):
-    prepared.check(define(USES[name]))
+def test_bars_are_told_and_print_nothing(prepared: Notebook):
+    uses = [define(code.replace("'d'", repr(name))) + "\nwork()" for name, code in USES.items()]
+    prepared.check(define("\n".join(uses)))
     cell = prepared.check("job = run(work)")
     assert cell.stdout + cell.stderr == ""
-    assert prepared.value("told(job)") == [[("d", 5, 5, True)]] * 2
+    assert prepared.value("told(job)") == [[(name, 5, 5, True) for name in USES]] * 2
 
 
 def test_a_disabled_bar_is_not_told(prepared: Notebook):
