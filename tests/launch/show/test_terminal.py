@@ -14,6 +14,7 @@ from notebook_accel.events import Bar, Hello, InputRequested, Metrics, Phase, Ph
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.show import console, terminal
+from tests import shared_server
 
 SCRIPT = """
 from tqdm import tqdm
@@ -102,7 +103,7 @@ def run(tmp_path: Path, **environ: str) -> str:
     """What a script writes to a terminal of 80 columns."""
     (tmp_path / "script.py").write_text(SCRIPT)
     ours, theirs = pty.openpty()
-    environ = {**os.environ, "COLUMNS": "80", "LINES": "24", **environ}
+    environ = {**os.environ, **shared_server.environment(), "COLUMNS": "80", "LINES": "24", **environ}
     command = [sys.executable, str(tmp_path / "script.py")]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
@@ -153,7 +154,9 @@ def test_what_a_stream_cannot_encode_does_not_end_a_launch(tmp_path: Path, how: 
 def test_rich_is_imported_for_a_terminal_only(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.replace('    print("after", flush=True)', "    import sys; print('rich' in sys.modules)"))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60)
+    environ = {**os.environ, **shared_server.environment()}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "False"
 
 
