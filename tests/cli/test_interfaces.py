@@ -14,7 +14,7 @@ from notebook_accel import notebook_launcher
 from notebook_accel.config.environment_variables import FILE_VARIABLE
 from notebook_accel.launch.server import abandoned
 
-FSDP = """
+SHARDED = """
 num_processes: 2
 use_cpu: true
 distributed_type: FSDP
@@ -50,23 +50,16 @@ tpu_use_cluster: false
 tpu_use_sudo: false
 use_cpu: true
 """,
-    "compiled": """
-num_processes: 2
-use_cpu: true
+    "sharded, compiled, debugged, with variables": f"""{SHARDED}
 dynamo_config:
   dynamo_backend: INDUCTOR
   dynamo_mode: max-autotune
   dynamo_use_dynamic: true
-""",
-    "debugged, with variables": """
-num_processes: 2
-use_cpu: true
 debug: true
 env:
   OMP_NUM_THREADS: '1'
   MINE: x
 """,
-    "sharded": FSDP,
 }
 SCRIPT = """
 import json, os, sys
@@ -124,7 +117,7 @@ def test_a_file_gives_ranks_the_same_environment_in_a_cell_and_by_the_command(
 
 def test_accelerate_reads_what_ranks_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "settings.yaml"
-    settings.write_text(FSDP)
+    settings.write_text(SHARDED)
     monkeypatch.setenv(FILE_VARIABLE, str(settings))
     given = notebook_launcher(of_this_rank)[0]
     assert given["FSDP_VERSION"] == "2"

@@ -81,7 +81,7 @@ def tell(folder: Path, *options: str, **environ: str) -> list[dict[str, Any]]:
     return [json.loads((folder / "said" / rank).read_text()) for rank in "01"]
 
 
-@pytest.mark.parametrize("how", [(), ("module",)], ids=["script", "module"])
+@pytest.mark.parametrize("how", [(), pytest.param(("module",), marks=pytest.mark.nightly)], ids=["script", "module"])
 def test_a_script_finds_the_same_by_both_doors(how: tuple[str, ...], tmp_path: Path) -> None:
     """Two launches of two ranks, each of which starts a further process."""
     found = []

@@ -81,6 +81,7 @@ def test_a_script_whose_launcher_was_killed_continues_from_its_checkpoints(tmp_p
     assert (again.returncode, "there is nothing to resume" in again.stderr) == (2, True)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("state")
 def test_a_script_that_fails_when_it_is_resumed_names_its_rank_and_line(tmp_path: Path) -> None:
     """Two of its commands import torch."""
