@@ -189,7 +189,9 @@ time.sleep(1000)
 """
 
 
-@pytest.mark.parametrize(("name", "stopped"), [("forkserver", False), ("forkserver", True), ("spawn", False)])
+@pytest.mark.parametrize(
+    ("name", "stopped"), [("forkserver", True), pytest.param("spawn", False, marks=pytest.mark.nightly)]
+)
 def test_everything_ends_with_a_kernel_that_is_killed(name: str, stopped: bool) -> None:
     """Even if the server was stopped, and can't notice."""
     root = str(Path(__file__).parents[3])

@@ -17,6 +17,7 @@ import torch
 from notebook_accel import PayloadError, notebook_launcher
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.pickling import OUT_OF_BAND
+from tests import shared_server
 
 MEGABYTE = 2**20
 
@@ -405,7 +406,8 @@ print("FOUND" + json.dumps(found))
 def found_by_a_script(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("script") / "script.py"
     path.write_text(SCRIPT)
-    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=100)
+    environ = {**os.environ, **shared_server.environment()}
+    ran = subprocess.run([sys.executable, path], env=environ, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.partition("FOUND")[2])
     assert isinstance(found, dict)
