@@ -200,6 +200,7 @@ def test_sigterm_to_one_rank_ends_all_with_a_checkpoint_to_go_on_from(
     assert notebook.check("[weights for _, weights in found]").value == whole
 
 
+@pytest.mark.nightly  # on clusters, machines shut down before each merge
 def test_a_machine_that_shuts_down_ends_the_kernel_after_a_checkpoint(
     open_notebook: Callable[..., Notebook], tmp_path: Path, whole: str, notebook: Notebook
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_machine_that_shuts_down_ends_the_kernel_after_a_checkpoint(
     assert notebook.check("[weights for _, weights in found]").value == whole
 
 
+@pytest.mark.nightly
 def test_sigterm_to_a_detached_job_ends_it_after_a_checkpoint(notebook: Notebook, tmp_path: Path, whole: str) -> None:
     notebook.check(SLOW)
     notebook.check(f"job = launch({str(tmp_path)!r}, detach=True)")
