@@ -86,6 +86,7 @@ def run(planned: Plan, words: Sequence[str], name: str, *, quiet: bool) -> int:
         streams=Streams.SCRIPT if drawn else Streams.DRIVERS,
     )
     with _forwarding_signals(launch.requests):
+        launch.announce()
         launch.run()
     return _exit_code(launch, rank_error.failed(launch.job.ranks), quiet=quiet)
 

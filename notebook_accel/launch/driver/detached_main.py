@@ -117,6 +117,7 @@ def main(fd: int) -> None:
     _redirect_output(record)
     on_terminate = StopReason.PREEMPTION if order.plan.config.checkpoint_dir else StopReason.CANCEL
     with catch_sigterm(launch.requests, on_terminate):
+        launch.announce()
         launch.run()
         engine.close()
         launch.notifications.wait()

@@ -120,16 +120,10 @@ class Launch:
             return SCRIPT
         return RESUMABLE if self.saves_checkpoints else ONE_CALL
 
-    def run(self, *, announced: bool = False) -> None:
-        """Runs the job to its end. An error of this package becomes the job's outcome, and is not raised.
-
-        Args:
-            announced: Whether `announce` was called before.
-        """
+    def run(self) -> None:
+        """Runs the job, which was announced, to its end. An error of this package becomes its outcome; none is raised."""
         view = Views(self.job, self._open_view, self.journal)
         try:
-            if not announced:
-                self.announce()
             self._run_attempts(view)
         except NotebookAccelError as error:
             self.job.finish(Status.FAILED, error=error)

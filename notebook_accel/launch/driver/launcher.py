@@ -343,7 +343,7 @@ def _in_background(launch: Launch) -> Job:
 
     try:
         launch.announce()  # before this call returns, so that the next launch finds the job
-        own_process.start_thread(partial(_run, launch, announced=True), f"launch {launch.job.name}")
+        own_process.start_thread(partial(_run, launch), f"launch {launch.job.name}")
     except NotebookAccelError:
         launch.journal.discard()
         launch.close()
@@ -358,12 +358,13 @@ def _to_its_end(launch: Launch) -> Any:
     launch.job.runner.cancel = lambda: launch.requests.submit(StopReason.INTERRUPT)
     saves = catch_sigterm(launch.requests) if launch.saves_checkpoints else contextlib.nullcontext()
     with saves, catch_sigint(launch.requests):
+        launch.announce()
         _run(launch)
     return launch.job.result()
 
 
-def _run(launch: Launch, *, announced: bool = False) -> None:
-    launch.run(announced=announced)
+def _run(launch: Launch) -> None:
+    launch.run()
     preloader.current.after_launch(console.current.preloads_after)
     launch.share()
 
