@@ -16,17 +16,17 @@ import contextlib
 import fcntl
 import importlib
 import os
-import selectors
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.server import forking, keeper
+from notebook_accel.launch.server.forking import ForkLoop
 from notebook_accel.launch.server.imported import Imported
 from notebook_accel.launch.server.main import ignore_requests_to_end, import_for, prepare, serve_prepared
 from notebook_accel.launch.server.preloading import import_all, is_safe_to_fork
@@ -77,42 +77,23 @@ def _settle() -> None:
         pass
 
 
-class _Half:
-    """Forks the servers of kernels, or of scripts. `run` returns only in a fork, with the role that it takes on."""
+class _Half(ForkLoop):
+    """Forks the servers of kernels, or of scripts."""
 
     def __init__(self, imported: Imported) -> None:
+        super().__init__()
         self._imported = imported
-        self._selector = selectors.DefaultSelector()
-        self._wakeup = pair()
-        for end in self._wakeup:
-            end.setblocking(False)
         self._pause = _PAUSE
 
-    def _listen_for_children(self) -> None:
-        signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
-
-    def run(self) -> Callable[[], object]:
-        """Serves until it ends."""
-        self._listen_for_children()
-        try:
-            while True:
-                for key, _ in self._selector.select(self._pause):
-                    key.data()
-                self._check()
-        except forking.Unwind as fork:
-            self._close_in_child()
-            return fork.role
+    def _serve(self) -> None:
+        while True:
+            self.run_once(self._pause)
+            self._check()
 
     def _check(self) -> None:
         """Called after requests, and once in a while."""
 
-    def _on_child(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakeup[0].recv(4096):
-                pass
+    def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self._on_end(pid)
@@ -121,11 +102,8 @@ class _Half:
         """Called when a child has ended."""
 
     def _close_in_child(self) -> None:
-        signal.set_wakeup_fd(-1)
+        super()._close_in_child()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._selector.close()
-        for end in self._wakeup:
-            end.close()
 
     def _fork(self, request: Mapping[str, Any], client: Channel, fds: Sequence[int]) -> None:
         """Forks a server, and tells the kernel, or why it does not."""
@@ -178,7 +156,7 @@ class _Trained(_Half):
     def __init__(self, imported: Imported, requests: Channel) -> None:
         super().__init__(imported)
         self._requests = requests
-        self._selector.register(requests, selectors.EVENT_READ, self._on_requests)
+        self.register(requests, self._on_requests)
 
     def _on_requests(self) -> None:
         messages = self._requests.receive(wait=False)
@@ -220,19 +198,15 @@ class BaseServer(_Half):
         self._trained: Channel | None = None
         self._trained_pid = 0
 
-    def run(self) -> Callable[[], object]:
-        try:
-            self._fork_trained()
-        except forking.Unwind as fork:
-            self._close_in_child()
-            return fork.role
+    def _serve(self) -> None:
+        self._fork_trained()
         self._listener.bind(self._path)
         os.chmod(self._path, 0o600)
         self._listener.listen(_MOST_WAITING)
         self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._on_connection)
+        self.register(self._listener, self._on_connection)
         self._last_used = time.monotonic()
-        return super().run()
+        super()._serve()
 
     def _fork_trained(self) -> None:
         own, other = pair()
@@ -281,7 +255,7 @@ class BaseServer(_Half):
             return
         client = Channel(connection)
         self._clients[client.fileno()] = client
-        self._selector.register(client, selectors.EVENT_READ, partial(self._on_client, client, connection))
+        self.register(client, partial(self._on_client, client, connection))
 
     def _on_client(self, client: Channel, connection: socket.socket) -> None:
         try:
@@ -290,7 +264,7 @@ class BaseServer(_Half):
             messages = None
         if messages == []:
             return
-        self._selector.unregister(client)
+        self.unregister(client)
         del self._clients[client.fileno()]
         if messages is None:
             client.close()
@@ -316,7 +290,7 @@ class BaseServer(_Half):
         self._last_used = time.monotonic()
         if request["kernel"] not in self._kernels and (end := own_process.watch(request["kernel"])) is not None:
             self._kernels[request["kernel"]] = end
-            self._selector.register(end, selectors.EVENT_READ, partial(self._on_end_of_kernel, request["kernel"]))
+            self.register(end, partial(self._on_end_of_kernel, request["kernel"]))
         if not request["trained"]:
             self._fork(request, client, fds)
             return
@@ -328,7 +302,7 @@ class BaseServer(_Half):
 
     def _on_end_of_kernel(self, kernel: int) -> None:
         end = self._kernels.pop(kernel)
-        self._selector.unregister(end)
+        self.unregister(end)
         os.close(end)
         self._last_used = time.monotonic()
 

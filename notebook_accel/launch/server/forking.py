@@ -6,12 +6,15 @@ import ctypes
 import errno
 import gc
 import os
+import signal
 import socket
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from notebook_accel.launch.server.preloading import end_threads
+from notebook_accel.launch.wire.event_loop import EventLoop, Wakeup
 
 _MADV_COLLAPSE = 25
 _HUGE_PAGE = 2 * 2**20
@@ -46,6 +49,45 @@ def fork(role: Callable[[int], object], *, without: socket.socket | None = None)
             without.close()
         raise Unwind(partial(role, parent))
     return pid
+
+
+class ForkLoop(EventLoop, ABC):
+    """The event loop of a process that forks itself, and that notices how its children end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._child_ended = Wakeup()
+
+    def run(self) -> Callable[[], object]:
+        """Serves until the process ends. Returns only in a fork, with the role that it takes on."""
+        self._child_ended.wake_on_signals()
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        # The kernel's parent, or a package during its import, may have blocked signals, and ranks inherit the mask.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self.register(self._child_ended, self._on_children)
+        try:
+            self._serve()
+        except Unwind as fork:
+            self._close_in_child()
+            return fork.role
+        os._exit(0)
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """Serves, by calls of `run_once`, until the process ends."""
+
+    @abstractmethod
+    def _reap(self) -> None:
+        """Called when children have ended."""
+
+    def _on_children(self) -> None:
+        self._child_ended.clear()
+        self._reap()
+
+    def _close_in_child(self) -> None:
+        """Closes, in a fork, what belongs to this process alone."""
+        signal.set_wakeup_fd(-1)
+        self._child_ended.close()
 
 
 def before_imports() -> None:

@@ -8,8 +8,8 @@ closes a group, the group's ranks are killed. While idle, the server forks warm 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import selectors
 import signal
 import socket
 import sys
@@ -21,6 +21,7 @@ from typing import Any
 from notebook_accel.launch.rank import main as rank_main
 from notebook_accel.launch.rank.main import RankStart
 from notebook_accel.launch.server import abandoned, forking
+from notebook_accel.launch.server.forking import ForkLoop
 from notebook_accel.launch.server.groups import Group
 from notebook_accel.launch.server.start_methods import START_METHODS
 from notebook_accel.launch.server.store_link import StoreLink
@@ -39,8 +40,8 @@ _QUIET_SECONDS_WITH_GROUPS = 0.5
 _LOOPBACK = "127.0.0.1"
 
 
-class Server:
-    """The loop of the process. `run` returns only in a fork, with the role that it takes on.
+class Server(ForkLoop):
+    """The loop of the process. `run` returns only in a fork, as a rank, a store or the next server.
 
     Args:
         method: A start method, of the table `START_METHODS`.
@@ -50,10 +51,11 @@ class Server:
     """
 
     def __init__(self, method: str, control: Channel, kernel: int, serve: Serve) -> None:
+        super().__init__()
         self._method = method
         self._control = control
         self._kernel = kernel
-        self._serve = serve
+        self._succeed = serve
         self._groups: dict[int, Group] = {}
         self._opened = 0
         self._retired = False
@@ -66,28 +68,22 @@ class Server:
         """Process IDs of the servers that this one has forked. They outlive the groups."""
         self._replacement = 0
         """The process ID of the one that is to replace this one, while it lives."""
-        self._selector = selectors.DefaultSelector()
-        self._wakeup = pair()
-        self._store = StoreLink(method, self._selector, lambda messages: self._handle(messages, self._on_store_message))
+        self._end_of_kernel = own_process.watch(kernel)
+        self._store = StoreLink(method, self, lambda messages: self._handle(messages, self._on_store_message))
 
-    def run(self) -> Callable[[], object]:
-        """Serves until retired. In a fork, returns its role: a rank, a store or the next server."""
-        self._register_sources()
+    def _serve(self) -> None:
+        """Serves until retired."""
+        self.register(self._control, self._on_control)
+        # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
+        if self._end_of_kernel is not None:
+            self.register(self._end_of_kernel, self._exit_with_kernel)
         ready = True
-        try:
-            while self._groups or not self._retired:
-                chore = self._next_chore()
-                quiet = _QUIET_SECONDS_WITH_GROUPS if self._groups else _QUIET_SECONDS
-                found = self._selector.select(None if chore is None else quiet if ready else 0.0)
-                ready = bool(found)
-                for key, _ in found:
-                    key.data()
-                if chore is not None and not ready:
-                    chore()
-        except forking.Unwind as fork:
-            self._close_in_child()
-            return fork.role
-        os._exit(0)
+        while self._groups or not self._retired:
+            chore = self._next_chore()
+            quiet = _QUIET_SECONDS_WITH_GROUPS if self._groups else _QUIET_SECONDS
+            ready = self.run_once(math.inf if chore is None else quiet if ready else 0.0)
+            if chore is not None and not ready:
+                chore()
 
     def _next_chore(self) -> Callable[[], None] | None:
         """Does the next step of preparing for a launch, which takes milliseconds, while there are no requests."""
@@ -117,28 +113,10 @@ class Server:
             rendezvous = {"host": _LOOPBACK, "port": listener.getsockname()[1], "num_nodes": 1, "join_timeout": 1.0}
             kernel.send({"op": "open_rendezvous", **rendezvous}, fds=[listener.fileno()])
 
-    def _register_sources(self) -> None:
-        for end in self._wakeup:
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        # The kernel's parent, or a package during its import, may have blocked signals, and ranks inherit the mask.
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        self._selector.register(self._wakeup[0], selectors.EVENT_READ, self._on_child)
-        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
-        # A process that the kernel has forked may hold the other end of the control socket open after it has ended.
-        if (end_of_kernel := own_process.watch(self._kernel)) is not None:
-            self._selector.register(end_of_kernel, selectors.EVENT_READ, self._exit_with_kernel)
-
     def _close_in_child(self) -> None:
-        """Closes, in a fork, the descriptors that belong to the server alone."""
-        signal.set_wakeup_fd(-1)
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, int):
-                os.close(key.fileobj)
-        self._selector.close()
-        for end in self._wakeup:
-            end.close()
+        super()._close_in_child()
+        if self._end_of_kernel is not None:
+            os.close(self._end_of_kernel)
         for message in self._inbox:
             close_all(message.fds)
         self._control.close()
@@ -168,7 +146,7 @@ class Server:
         if messages is not None:
             self._handle(messages, self._on_control_message)
         elif self._retired:
-            self._selector.unregister(self._control)
+            self.unregister(self._control)
             self._control.close()
         else:
             self._exit_with_kernel()
@@ -186,7 +164,7 @@ class Server:
         self._opened += 1
         group = Group(self._opened, Channel(socket.socket(fileno=fd)))
         self._groups[group.number] = group
-        self._selector.register(group.channel, selectors.EVENT_READ, lambda: self._on_group(group))
+        self.register(group.channel, lambda: self._on_group(group))
         if not self._store.is_up:
             self._start_store()
 
@@ -219,7 +197,7 @@ class Server:
             group.exits_expected = True
 
     def _close(self, group: Group) -> None:
-        self._selector.unregister(group.channel)
+        self.unregister(group.channel)
         group.release()
         self._store.close(group.number)
         group.closed = True
@@ -283,10 +261,7 @@ class Server:
 
     # The end of child processes
 
-    def _on_child(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while self._wakeup[0].recv(4096):
-                pass
+    def _reap(self) -> None:
         ranks = {pid: (group, rank) for group in self._groups.values() for rank, pid in group.pids.items()}
         while (pid := own_process.find_ended_child()) is not None:
             if pid in ranks:
@@ -331,7 +306,7 @@ class Server:
             own_process.die_with_parent(parent)
             own_process.set_environment(request["env"])  # the variables that the notebook's own imports saw
             forking.before_imports()
-            self._serve(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
+            self._succeed(self._method, Channel(socket.socket(fileno=fd)), request["kernel"], request["modules"])
 
         with contextlib.suppress(OSError):  # without a successor the kernel keeps using this server
             successor = forking.fork(become_successor)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import selectors
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from notebook_accel.launch.server import forking, store
 from notebook_accel.launch.system.limits import explain_refusal
 from notebook_accel.launch.system.processes import spawn
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Channel, Message, close_all, pair
 
 
 class StoreLink:
     """Starts the store process, starts another if it was killed, and passes on its messages."""
 
-    def __init__(
-        self, method: str, selector: selectors.BaseSelector, on_messages: Callable[[list[Message]], None]
-    ) -> None:
+    def __init__(self, method: str, loop: EventLoop, on_messages: Callable[[list[Message]], None]) -> None:
         self.pid: int | None = None
         self.is_refused = False
         """The last attempt to start it failed."""
         self._method = method
-        self._selector = selector
+        self._loop = loop
         self._on_messages = on_messages
         self._channel: Channel | None = None
         self._unanswered: dict[int, tuple[dict[str, Any], list[int]]] = {}
@@ -53,7 +51,7 @@ class StoreLink:
         self.is_refused = False
         remote.close()
         self._channel = Channel(local)
-        self._selector.register(self._channel, selectors.EVENT_READ, self._on_readable)
+        self._loop.register(self._channel, self._on_readable)
 
     def open(self, request: dict[str, Any], fds: Sequence[int]) -> None:
         """Requests a store, on the listening socket in `fds` if this is node 0.
@@ -93,7 +91,7 @@ class StoreLink:
 
     def _disconnect(self) -> None:
         if self._channel is not None:
-            self._selector.unregister(self._channel)
+            self._loop.unregister(self._channel)
             self._channel.close()
             self._channel = None
 

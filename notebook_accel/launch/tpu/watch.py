@@ -10,16 +10,15 @@ import json
 import multiprocessing
 import os
 import resource
-import selectors
 import signal
 import socket
 import threading
 import time
 from typing import Any
 
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 from notebook_accel.launch.wire.stream import Channel, close_all
 
-_WAKE = b"{}"
 _PACKET = 4096
 _REAP_TIMEOUT = 5.0
 """Seconds to wait for the pool to reap a child that has ended."""
@@ -36,8 +35,8 @@ class Watch:
     def __init__(self, control: Channel, reports: socket.socket) -> None:
         self._control = control
         self._reports = reports
-        self._own, self._wakeup = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._selector = selectors.DefaultSelector()
+        self._loop = EventLoop()
+        self._calls = Calls(self._loop)
         self._ranks_by_pid: dict[int, list[int]] = {}
         """The ranks of each process that has not ended."""
         self._codes: dict[int, int] = {}
@@ -47,18 +46,15 @@ class Watch:
 
     def start(self) -> None:
         self._reports.setblocking(False)
-        self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
-        self._selector.register(self._reports, selectors.EVENT_READ, self._drain)
-        self._selector.register(self._own, selectors.EVENT_READ, self._on_finish)
+        self._loop.register(self._control, self._on_control)
+        self._loop.register(self._reports, self._drain)
         self._thread.start()
 
     def finish(self) -> None:
         """Waits until the end of each rank has been sent."""
-        self._wakeup.send(_WAKE)
+        self._calls.add(self._on_finish)
         self._thread.join()
-        self._selector.close()
-        self._own.close()
-        self._wakeup.close()
+        self._calls.close()
 
     def report_failure(self, error: str) -> None:
         """Sends the kernel why the ranks could not be started."""
@@ -67,11 +63,9 @@ class Watch:
 
     def _run(self) -> None:
         while not (self._finishing and not self._ranks_by_pid):
-            for key, _ in self._selector.select():
-                key.data()
+            self._loop.run_once()
 
     def _on_finish(self) -> None:
-        self._own.recv(_PACKET)
         self._finishing = True
         self._drain()
         self._report_ends(os.getpid(), 0, None)  # a rank in the supervisor itself, which exits now
@@ -101,13 +95,13 @@ class Watch:
             return
 
         def on_end() -> None:
-            self._selector.unregister(handle)
+            self._loop.unregister(handle)
             os.close(handle)
             self._drain()
             status = _status(children[0]) if children else -signal.SIGKILL
             self._report_ends(pid, status, _peak(len(self._ranks_by_pid)))
 
-        self._selector.register(handle, selectors.EVENT_READ, on_end)
+        self._loop.register(handle, on_end)
 
     def _drain(self) -> None:
         """Reads the reports that are there, such as the last of a process that has ended."""
@@ -125,7 +119,7 @@ class Watch:
     def _on_control(self) -> None:
         messages = self._control.receive(wait=False)
         if messages is None:  # the kernel has ended; the server kills this group
-            self._selector.unregister(self._control)
+            self._loop.unregister(self._control)
         for message in messages or ():
             for pid, ranks in self._ranks_by_pid.items():
                 if message.header["rank"] in ranks:

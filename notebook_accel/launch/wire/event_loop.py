@@ -1,4 +1,4 @@
-"""The event loop of a process that reads from ranks: waits for sockets and pipes, with throttling, and for timers.
+"""The event loop of this package's processes: waits for sockets and pipes, with throttling, and for timers.
 
 On a busy machine, a process that wakes up finds its CPU caches cold, which costs several times as much as the work
 itself. Sources that carry only progress are therefore read together, at intervals, and everything else at once.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import heapq
 import itertools
+import math
 import select
+import signal
 import socket
 import time
 from collections import deque
@@ -79,7 +81,7 @@ class EventLoop:
         self._unthrottled_until = time.monotonic() + self._unthrottled
         self._throttled_until = 0.0
 
-    def run_once(self, timeout: float) -> bool:
+    def run_once(self, timeout: float = math.inf) -> bool:
         """Waits until a source is readable or a timer is due, for at most `timeout` seconds; calls the callbacks.
 
         Returns:
@@ -99,7 +101,7 @@ class EventLoop:
         return self._call_timers() or bool(found)
 
     def _dispatch(self, poll: select.poll, timeout: float) -> list[object]:
-        ready = poll.poll(timeout * 1000)
+        ready = poll.poll(None if timeout == math.inf else timeout * 1000)
         return [callback() for descriptor, _ in ready if (callback := self._callbacks.get(descriptor)) is not None]
 
     def _call_timers(self) -> bool:
@@ -161,6 +163,10 @@ class Wakeup:
         """Makes it readable. Any thread may call this at any time; it does nothing once this is closed."""
         with contextlib.suppress(OSError):  # it is closed, or so full that it is readable anyway
             self._write_end.send(b"+")
+
+    def wake_on_signals(self) -> None:
+        """Has each signal that this process handles make it readable, also one that comes just before a wait."""
+        signal.set_wakeup_fd(self._write_end.fileno(), warn_on_full_buffer=False)
 
     def clear(self) -> None:
         """Makes it unreadable until the next `wake`."""

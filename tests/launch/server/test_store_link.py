@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import selectors
 import signal
 import socket
 import sys
@@ -17,6 +16,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from notebook_accel.launch.server.store_link import StoreLink
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.stream import Message
 
 HOST = "127.0.0.1"
@@ -30,8 +30,8 @@ class Link:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._selector = selectors.DefaultSelector()
-        self.link = StoreLink("spawn", self._selector, self.messages.extend)
+        self._loop = EventLoop()
+        self.link = StoreLink("spawn", self._loop, self.messages.extend)
 
     def open(self) -> int:
         """Requests a store; returns its port."""
@@ -50,10 +50,7 @@ class Link:
 
     def take_messages(self, seconds: float) -> bool:
         """Does what there is to do; returns whether there was anything."""
-        found = self._selector.select(seconds)
-        for key, _ in found:
-            key.data()
-        return bool(found)
+        return self._loop.run_once(seconds)
 
     def kill(self) -> None:
         """Kills the process, and lets the link notice."""
@@ -67,7 +64,6 @@ class Link:
             self.link.close(GROUP)
             self.kill()
         self.link.release()
-        self._selector.close()
 
 
 @pytest.fixture
