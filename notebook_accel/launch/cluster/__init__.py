@@ -14,6 +14,7 @@ this start, and then exchange frames. An agent uses the engine that any notebook
     protocol.py         the frames that kernel, bridge and agents exchange
     clock_offset.py     how far a node's clock is ahead
     event_frames.py     the frames with events of ranks
+    frame_queue.py      sends frames without waiting for their reader
     connection.py       an authenticated connection that carries frames
     agent_launcher.py   the contract of launchers
     shared_folders.py   the notebook's own folders on other nodes

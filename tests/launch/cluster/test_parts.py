@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,10 @@ import pytest
 from notebook_accel.config import LaunchConfig
 from notebook_accel.events import Bar, Event, Hello, Lines, Metrics, Notice, Returned, Written, from_wire
 from notebook_accel.launch.cluster import event_frames, shared_folders
-from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
 from notebook_accel.launch.cluster.clock_offset import ClockOffset
 from notebook_accel.launch.cluster.event_frames import EventFrames
+from notebook_accel.launch.cluster.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.cluster.shared_folders import Folders, SentFolders
 from notebook_accel.launch.engines import cluster_engine
@@ -23,6 +25,8 @@ from notebook_accel.launch.plan import cluster_nodes
 from notebook_accel.launch.system.node_environment import shared_environment
 from notebook_accel.launch.wire.stream import Decoder
 
+PATIENCE = 60.0
+
 # What an agent has to tell
 
 
@@ -30,39 +34,59 @@ def said(event: Event, rank: int = 0) -> Frame:
     return EventFrames(1, "node-b", ClockOffset(100.0, 0.25)).of(rank, event)
 
 
-def test_frames_are_taken_once_and_in_order() -> None:
-    backlog = Backlog()
+class Connection:
+    """What a queue sends to: it doesn't read until it is released."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[Frame]] = []
+        self.is_closed = threading.Event()
+        self._is_read = threading.Event()
+        self._has_frames = threading.Event()
+        self.queue = FrameQueue(self._send, self.is_closed.set)
+        self.queue.add(said(Hello(1, "")))
+        self.queue.flush()
+        assert self._has_frames.wait(PATIENCE)
+
+    def _send(self, frames: Sequence[Frame]) -> None:
+        self.sent.append(list(frames))
+        self._has_frames.set()
+        assert self._is_read.wait(PATIENCE)
+
+    def read_to_the_end(self) -> list[Frame]:
+        """What was sent while it did not read."""
+        self.queue.close()
+        self._is_read.set()
+        assert self.is_closed.wait(PATIENCE)
+        _, *rest = self.sent
+        return [frame for frames in rest for frame in frames]
+
+
+def test_frames_are_sent_in_order_and_before_the_connection_is_closed() -> None:
+    connection = Connection()
     lines = [said(Lines("stdout", [str(number)])) for number in range(3)]
-    for line in lines[:2]:
-        backlog.add(line)
-    assert backlog.take(0) == lines[:2]
-    backlog.add(lines[2])
-    assert backlog.take(0) == lines[2:]
-    assert backlog.take(0) == []
-
-
-def test_a_queue_that_is_closed_is_emptied_first() -> None:
-    backlog = Backlog()
-    line = said(Lines("stdout", ["last"]))
-    backlog.add(line)
-    backlog.close()
-    assert backlog.take(10) == [line]
-    assert backlog.take(10) is None
+    for line in lines:
+        connection.queue.add(line)
+    assert connection.read_to_the_end() == lines
 
 
 def test_of_a_bar_only_the_latest_state_waits() -> None:
-    backlog = Backlog()
+    connection = Connection()
     states = [said(Bar(bar=1, n=float(n)), rank) for n in range(3) for rank in range(2)]
     weight = sum(header["weight"] for header, _ in states)
-    backlog.add(said(Lines("stdout", ["first"])))
-    for state in states:
-        backlog.add(state)
-    found = backlog.take(0)
-    assert found is not None
+    for frame in (said(Lines("stdout", ["first"])), *states):
+        connection.queue.add(frame)
+    found = connection.read_to_the_end()
     assert found == [said(Lines("stdout", ["first"])), *states[-2:]]
     assert sum(header["weight"] for header, _ in found[1:]) == weight, "a rank waits for as much to be read as it said"
-    backlog.add(said(Bar(bar=1, n=9.0)))
-    assert backlog.take(0) == [said(Bar(bar=1, n=9.0))]
+
+
+def test_a_queue_without_frames_gives_a_sign_of_life() -> None:
+    is_idle, is_closed = threading.Event(), threading.Event()
+    queue = FrameQueue(lambda frames: frames or is_idle.set(), is_closed.set, idle=0.001)
+    assert is_idle.wait(PATIENCE)
+    queue.close()
+    queue.join(PATIENCE)
+    assert is_closed.is_set()
 
 
 def test_what_a_rank_says_without_a_break_travels_in_one_frame() -> None:

@@ -19,9 +19,9 @@ from typing import Any
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster import event_frames
-from notebook_accel.launch.cluster.agent.backlog import Backlog
 from notebook_accel.launch.cluster.agent.node_ranks import NodeRanks
 from notebook_accel.launch.cluster.connection import FrameConnection
+from notebook_accel.launch.cluster.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.protocol import WAIT, Frame
 from notebook_accel.launch.cluster.shared_folders import Folders
 from notebook_accel.launch.engines.contract import Rendezvous
@@ -38,7 +38,7 @@ _ALIVE: Frame = {"op": "alive"}, ()
 
 
 class NodeAgent:
-    """Runs groups of ranks on this node. One thread does all the work, and a second one sends frames.
+    """Runs groups of ranks on this node. One thread does all the work, and that of a queue sends frames.
 
     Args:
         connection: The connection to the bridge.
@@ -47,7 +47,7 @@ class NodeAgent:
 
     def __init__(self, connection: FrameConnection, environ: Mapping[str, str]) -> None:
         self._connection = connection
-        self._backlog = Backlog()
+        self._outgoing = FrameQueue(self._send_frames, connection.shut, idle=WAIT)
         self._loop = EventLoop()
         self._groups: dict[int, NodeRanks] = {}
         self._offers: dict[int, socket.socket] = {}
@@ -66,15 +66,14 @@ class NodeAgent:
     def run(self) -> None:
         """Serves until the connection ends, or the node shuts down; then ends everything."""
         self._loop.register(self._connection, self._receive)
-        sender = threading.Thread(target=self._send_frames, name="notebook-accel-send", daemon=True)
-        sender.start()
         try:
             with self._noticing_shutdown():
                 while self._connected and not self._has_left():
                     self._loop.run_once(_TICK)
-            self._backlog.close()
+                    self._outgoing.flush()
+            self._outgoing.close()
             if self._connected:
-                sender.join(_SEND_TIMEOUT)
+                self._outgoing.join(_SEND_TIMEOUT)
         finally:
             self._connection.shut()
             for number in list(self._groups):
@@ -102,11 +101,10 @@ class NodeAgent:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
             calls.close()
 
-    def _send_frames(self) -> None:
-        """Sends frames to the bridge, and something now and then, so that each side detects that the other is lost."""
+    def _send_frames(self, frames: Sequence[Frame]) -> None:
+        """Sends frames to the bridge, or a sign of life, so that each side detects that the other is lost."""
         try:
-            while (frames := self._backlog.take(WAIT)) is not None:
-                self._connection.send(event_frames.coalesce(frames) or [_ALIVE])
+            self._connection.send(event_frames.coalesce(frames) or [_ALIVE])
         except OSError:
             self._connection.shut()
 
@@ -115,7 +113,7 @@ class NodeAgent:
         if self._leave_at < math.inf:
             return  # SIGTERM has come again
         self._leave_at = time.monotonic() + PREEMPTION_GRACE
-        self._backlog.add(({"op": "leaving"}, ()))
+        self._outgoing.add(({"op": "leaving"}, ()))
         for group in self._groups.values():
             group.preempt()
 
@@ -142,7 +140,7 @@ class NodeAgent:
             self._offer()
         elif operation == "compare":
             lacking = self._folders.compare(header["folders"])
-            self._backlog.add(({"op": "compared", "group": number, "lacking": lacking}, ()))
+            self._outgoing.add(({"op": "compared", "group": number, "lacking": lacking}, ()))
         elif operation == "folder":
             self._folders.take(header, blobs)
         elif operation == "preload":
@@ -159,11 +157,11 @@ class NodeAgent:
         listener = socket.create_server((self._connection.address, 0), backlog=_BACKLOG)
         host, port = listener.getsockname()[:2]
         self._offers[port] = listener
-        self._backlog.add(({"op": "offered", "host": host, "port": port}, ()))
+        self._outgoing.add(({"op": "offered", "host": host, "port": port}, ()))
 
     def _start(self, header: dict[str, Any]) -> None:
         listener = self._offers.pop(header["port"]) if header["first"] else None
-        group = NodeRanks(header, self._engine, self._loop, self._backlog.add)
+        group = NodeRanks(header, self._engine, self._loop, self._outgoing.add)
         self._groups[header["group"]] = group
         rendezvous = Rendezvous(host=self._connection.address, port=header["port"], listener=listener)
         arranged = {

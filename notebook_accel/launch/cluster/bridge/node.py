@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from notebook_accel.errors import StreamError
 from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
-from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
+from notebook_accel.launch.cluster.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.protocol import SILENCE, Frame
 from notebook_accel.launch.cluster.shared_folders import SentFolders
 from notebook_accel.launch.wire.event_loop import EventLoop

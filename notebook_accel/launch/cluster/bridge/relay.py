@@ -11,12 +11,12 @@ from typing import Any
 from notebook_accel.events import Event, Exited, NodeLeaving
 from notebook_accel.launch.cluster import event_frames
 from notebook_accel.launch.cluster.agent_launcher import ClusterError
-from notebook_accel.launch.cluster.bridge.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.bridge.group_start import GroupStart
 from notebook_accel.launch.cluster.bridge.node import Node
 from notebook_accel.launch.cluster.bridge.node_pool import NodePool
 from notebook_accel.launch.cluster.clock_offset import SAME_CLOCK
 from notebook_accel.launch.cluster.event_frames import EventFrames
+from notebook_accel.launch.cluster.frame_queue import FrameQueue
 from notebook_accel.launch.cluster.protocol import Frame
 from notebook_accel.launch.engines.contract import NodeRequest
 from notebook_accel.launch.system import memory
