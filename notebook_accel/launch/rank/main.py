@@ -41,7 +41,7 @@ from notebook_accel.launch.system import network, own_process
 from notebook_accel.launch.wire import pickling, pipe_marks
 from notebook_accel.launch.wire.constants import Streams
 from notebook_accel.launch.wire.mirrored import notebook_state
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _EXIT_NOTICE = 0.03
@@ -88,7 +88,7 @@ def prepare() -> None:
     """Does once, before the forks, what every rank would otherwise do itself: among others, patches other libraries."""
     own_process.find_thread_pools()
     own_process.line_buffer_c_stdout()
-    when_imported({"torch.distributed.rendezvous": network.patch_rendezvous})
+    when_imported({"torch.distributed.rendezvous": _patch_rendezvous})
     stdin.install()
     tqdm.install()
     rich.install()
@@ -110,6 +110,10 @@ def prepare() -> None:
     # A rank's own first finalizer registers this again. Until then, all that it would do is to collect garbage.
     atexit.unregister(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+
+
+def _patch_rendezvous(module: Any) -> None:
+    replace(module, "_create_c10d_store", network.creating_without_names)
 
 
 def _forget_unbuffered_log_handlers() -> None:

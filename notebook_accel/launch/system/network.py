@@ -97,8 +97,8 @@ class ReservedPorts:
         self._holders.clear()
 
 
-def patch_rendezvous(rendezvous: Any) -> None:
-    """Has `torch.distributed.rendezvous` join a store on this machine without the name server, if it does not yet.
+def creating_without_names(create: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that creates a store in `torch.distributed.rendezvous`, without the name server on this machine.
 
     A client of torch's store connects through a dual-stack socket, and looks up the name of its peer,
     `::ffff:127.0.0.1`. No hosts file contains that name, so each connection asks the name server. If the server does
@@ -108,17 +108,13 @@ def patch_rendezvous(rendezvous: Any) -> None:
     thread, one can only set that there is no server, but torch then prints a warning, and wrong addresses in its
     messages.)
     """
-    create: Callable[..., Any] = rendezvous._create_c10d_store
-    if hasattr(create, "_accel_patched"):
-        return
     lookup_configurer()  # once, for all forks of this process
 
     def create_without_names(hostname: str, *args: Any, **kwargs: Any) -> Any:
         with without_name_server(hostname):
             return create(hostname, *args, **kwargs)
 
-    create_without_names._accel_patched = True  # type: ignore[attr-defined]
-    rendezvous._create_c10d_store = create_without_names
+    return create_without_names
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import linecache
 import sys
 import threading
@@ -11,7 +10,7 @@ import warnings
 from typing import Any
 
 from notebook_accel.launch.wire import cell_names
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 
 _RUN_BY_GARBAGE_COLLECTION = ("_weakrefset", "weakref")
 """Modules whose functions Python calls when objects die, which can be right after `breakpoint()`: pdb would stop there
@@ -20,16 +19,13 @@ instead of in the user's function."""
 
 def install() -> None:
     """Patches all of them, pdb once it is imported."""
-    if not hasattr(warnings.formatwarning, "__wrapped__"):
-        warnings.formatwarning = _patched_format(warnings.formatwarning)
-    if not hasattr(traceback.StackSummary.format, "__wrapped__"):
-        traceback.StackSummary.format = _patched_stack_format(traceback.StackSummary.format)  # type: ignore[method-assign]
-        threading.excepthook = _print_of_thread
+    replace(warnings, "formatwarning", _patched_format)
+    replace(traceback.StackSummary, "format", _patched_stack_format)
+    threading.excepthook = _print_of_thread
     when_imported({"bdb": _patch_bdb})
 
 
 def _patched_format(original: Any) -> Any:
-    @functools.wraps(original)
     def formatwarning(message: Any, category: Any, filename: str, lineno: int, line: str | None = None) -> str:
         line = linecache.getline(filename, lineno) if line is None else line
         return str(original(message, category, cell_names.name_of(filename), lineno, line))
@@ -40,7 +36,6 @@ def _patched_format(original: Any) -> Any:
 def _patched_stack_format(original: Any) -> Any:
     """`StackSummary.format`, through which `print_exc`, `format_exc`, `print_stack` and `logging` go."""
 
-    @functools.wraps(original)
     def format(self: traceback.StackSummary, **options: Any) -> list[str]:
         filenames = [frame.filename for frame in self]
         try:
@@ -67,18 +62,21 @@ def _print_of_thread(raised: threading.ExceptHookArgs) -> None:
 
 
 def _patch_bdb(module: Any) -> None:
-    original, made = module.Bdb.format_stack_entry, module.Bdb.__init__
-    if hasattr(original, "__wrapped__"):
-        return
+    replace(module.Bdb, "format_stack_entry", _patched_entry)
+    replace(module.Bdb, "__init__", _patched_bdb)
 
-    @functools.wraps(original)
+
+def _patched_entry(original: Any) -> Any:
     def format_stack_entry(self: Any, frame_lineno: Any, *args: Any, **kwargs: Any) -> str:
         filename = self.canonic(frame_lineno[0].f_code.co_filename)
         entry: str = original(self, frame_lineno, *args, **kwargs)
         return entry.replace(filename, cell_names.name_of(filename), 1)
 
-    @functools.wraps(made)
-    def init(self: Any, skip: Any = None, *args: Any, **kwargs: Any) -> None:
-        made(self, {*(skip or ()), *_RUN_BY_GARBAGE_COLLECTION}, *args, **kwargs)
+    return format_stack_entry
 
-    module.Bdb.format_stack_entry, module.Bdb.__init__ = format_stack_entry, init
+
+def _patched_bdb(original: Any) -> Any:
+    def init(self: Any, skip: Any = None, *args: Any, **kwargs: Any) -> None:
+        original(self, {*(skip or ()), *_RUN_BY_GARBAGE_COLLECTION}, *args, **kwargs)
+
+    return init

@@ -16,7 +16,7 @@ from typing import Any
 
 from notebook_accel.launch.system.limits import listens, tcp_sockets
 from notebook_accel.launch.system.network import OwnerQuery, knows_owners
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 from notebook_accel.store_barrier import await_all
 
 ports: set[int] = set()
@@ -29,10 +29,10 @@ def install() -> None:
 
 
 def _patch(c10d: Any) -> None:
-    create: Callable[..., Any] = c10d._new_process_group_helper
-    if hasattr(create, "_accel_patched"):
-        return
+    replace(c10d, "_new_process_group_helper", lambda create: _checked(c10d, create))
 
+
+def _checked(c10d: Any, create: Callable[..., Any]) -> Callable[..., Any]:
     def create_and_check(*args: Any, **kwargs: Any) -> Any:
         before = _listening_ports()
         created = create(*args, **kwargs)
@@ -48,8 +48,7 @@ def _patch(c10d: Any) -> None:
             await_all(store, "checked", group.size())
         return created
 
-    create_and_check._accel_patched = True  # type: ignore[attr-defined]
-    c10d._new_process_group_helper = create_and_check
+    return create_and_check
 
 
 def check(opened: set[int]) -> None:

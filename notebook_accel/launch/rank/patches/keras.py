@@ -6,7 +6,6 @@ Keras draws its bars itself, on standard output. A bar that would draw keeps its
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.events import Bar, Metrics
 from notebook_accel.launch.rank.patches import tqdm
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored import on_import
 
 _VERBOSE_BAR = 1
 """The `verbose` of a bar that draws. With 2, Keras prints a line at the end of each epoch."""
@@ -23,7 +22,7 @@ _VERBOSE_BAR = 1
 
 def install() -> None:
     """Patches Keras once it is imported."""
-    when_imported({"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger})
+    on_import.when_imported({"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger})
 
 
 @dataclass
@@ -58,12 +57,10 @@ class _PanelBar:
 
 
 def _patch_progbar(module: Any) -> None:
-    if not hasattr(module.Progbar.update, "__wrapped__"):
-        module.Progbar.update = _patched_update(module.Progbar.update)
+    on_import.replace(module.Progbar, "update", _patched_update)
 
 
 def _patched_update(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def update(self: Any, current: Any, values: Any = None, finalize: bool | None = None) -> None:
         if not _is_captured(self):
             original(self, current, values, finalize)

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 
 _NO_TIMEOUT = datetime.timedelta(days=30)
 """Torch takes no infinite timeout."""
@@ -19,9 +19,8 @@ def remove() -> None:
 
 def _patch(c10d: Any) -> None:
     c10d.default_pg_timeout = c10d.default_pg_nccl_timeout = _NO_TIMEOUT
-    create: Callable[..., Any] = c10d._new_process_group_helper
+    replace(c10d, "_new_process_group_helper", _without_timeout)
 
-    def create_without_timeout(*args: Any, **kwargs: Any) -> Any:
-        return create(*args, **{**kwargs, "timeout": _NO_TIMEOUT})
 
-    c10d._new_process_group_helper = create_without_timeout
+def _without_timeout(create: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: create(*args, **{**kwargs, "timeout": _NO_TIMEOUT})

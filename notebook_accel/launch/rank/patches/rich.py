@@ -7,7 +7,6 @@ costs no more than before; less, since nothing is drawn.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,14 +14,14 @@ from typing import Any
 from notebook_accel import events, rank_local
 from notebook_accel.events import Bar
 from notebook_accel.launch.rank.patches import tqdm
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored import on_import
 
 _RUNNING = f"{__name__}.running"
 
 
 def install() -> None:
     """Patches Rich once it is imported."""
-    when_imported({"rich.progress": _patch})
+    on_import.when_imported({"rich.progress": _patch})
 
 
 def take() -> list[Bar]:
@@ -115,14 +114,11 @@ def _without_markup(description: str) -> str:
 
 
 def _patch(module: Any) -> None:
-    progress = module.Progress
-    if not hasattr(progress.start, "__wrapped__"):
-        progress.start = _patched_start(progress.start)
-        progress.stop = _patched_stop(progress.stop)
+    on_import.replace(module.Progress, "start", _patched_start)
+    on_import.replace(module.Progress, "stop", _patched_stop)
 
 
 def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def start(self: Any) -> None:
         if not events.is_drawn() or self.disable:
             original(self)
@@ -141,7 +137,6 @@ def _patched_start(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _patched_stop(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
     def stop(self: Any) -> None:
         tracked = _running().get(id(self))
         if tracked is None or not tracked.is_hidden:

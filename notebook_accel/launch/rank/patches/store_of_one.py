@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 
 _stores: dict[tuple[str, int], Callable[[], Any]] = {}
 """What makes, once, the store of each address at which a rank is alone."""
@@ -30,13 +30,12 @@ def at(host: str, port: int) -> Iterator[None]:
 
 
 def _patch(rendezvous: Any) -> None:
-    create: Callable[..., Any] = rendezvous._create_c10d_store
-    if hasattr(create, "_accel_own_stores"):
-        return
+    replace(rendezvous, "_create_c10d_store", _with_own_stores)
 
+
+def _with_own_stores(create: Callable[..., Any]) -> Callable[..., Any]:
     def create_or_find(hostname: str, port: int, *args: Any, **kwargs: Any) -> Any:
         own = _stores.get((hostname, port))
         return create(hostname, port, *args, **kwargs) if own is None else own()
 
-    create_or_find._accel_own_stores = True  # type: ignore[attr-defined]
-    rendezvous._create_c10d_store = create_or_find
+    return create_or_find

@@ -6,7 +6,6 @@ The metrics that they log become events, bars without a description get one, and
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from notebook_accel import events
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Metrics
-from notebook_accel.launch.wire.mirrored.on_import import when_imported
+from notebook_accel.launch.wire.mirrored.on_import import replace, when_imported
 from notebook_accel.rank_spans import counted
 
 
@@ -35,16 +34,16 @@ def install() -> None:
 
 def _patch_transformers(module: Any) -> None:
     handler = module.CallbackHandler
-    handler.on_log = _emit_metrics(handler.on_log, _trainer_log)
+    replace(handler, "on_log", lambda method: _emit_metrics(method, _trainer_log))
     progress = getattr(module, "ProgressCallback", None)
     if progress is not None:
-        progress.on_train_begin = _name_bar(progress.on_train_begin, "training_bar", "Training")
-        progress.on_prediction_step = _name_bar(progress.on_prediction_step, "prediction_bar", "Evaluation")
+        replace(progress, "on_train_begin", lambda method: _name_bar(method, "training_bar", "Training"))
+        replace(progress, "on_prediction_step", lambda method: _name_bar(method, "prediction_bar", "Evaluation"))
 
 
 def _patch_lightning(module: Any) -> None:
     connector = module._LoggerConnector
-    connector.log_metrics = _emit_metrics(connector.log_metrics, _lightning_log)
+    replace(connector, "log_metrics", lambda method: _emit_metrics(method, _lightning_log))
 
 
 def _refuse_to_launch(module: Any) -> None:
@@ -79,10 +78,6 @@ _Read = Callable[..., tuple[Mapping[str, Any], int]]
 
 
 def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]:
-    if hasattr(method, "_accel_patched"):
-        return method
-
-    @functools.wraps(method)
     def log(*args: Any, **kwargs: Any) -> Any:
         if events.has_sink():
             with contextlib.suppress(Exception):  # another version of the framework may log in another way
@@ -92,16 +87,11 @@ def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]
                     events.emit(Metrics(numbers, int(step)))
         return method(*args, **kwargs)
 
-    log._accel_patched = True  # type: ignore[attr-defined]
     return log
 
 
 def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
     """Gives the bar that a method makes, and keeps in the attribute `bar`, a description."""
-    if hasattr(method, "_accel_patched"):
-        return method
-
-    @functools.wraps(method)
     def make(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         made = getattr(self, bar, None)
@@ -109,7 +99,6 @@ def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., 
             made.set_description_str(name)
         return result
 
-    make._accel_patched = True  # type: ignore[attr-defined]
     return make
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -23,6 +24,15 @@ def when_imported(patches: dict[str, Patch]) -> None:
             pending[name] = patch
     if pending:
         sys.meta_path.insert(0, _Finder(pending))
+
+
+def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
+    """Replaces a function of a module or a class by what `make` makes of it, unless that was done before."""
+    original, mark = getattr(owner, name), f"_accel_{make.__module__}"
+    if not hasattr(original, mark):
+        made = functools.wraps(original)(make(original))
+        setattr(made, mark, True)
+        setattr(owner, name, made)
 
 
 class _Finder:
