@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from notebook_accel.events import (
     Control,
@@ -22,6 +22,7 @@ from notebook_accel.events import (
     TunableChanged,
 )
 from notebook_accel.events.control import PROFILE, RESUME, WITHDRAW
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import RankRequest, Replies, RequestRanks
 
@@ -44,20 +45,9 @@ Callback = Callable[[Replies], object]
 """Takes the replies to a request."""
 
 
-class Reachable(Protocol):
-    """Ranks that take requests, such as those of an engine."""
-
-    def send(self, ranks: Collection[int], event: Event) -> None:
-        """Sends an event to ranks."""
-
-    def dump_stacks(self, ranks: Collection[int], number: int) -> None:
-        """Makes ranks write their stacks by a signal, if they can. The replies are `Stacks` with this number."""
-
-
 def reachable(job: Job) -> list[int]:
-    """The ranks that have started, and have neither exited nor answered."""
-    states = enumerate(job.ranks)
-    return [rank for rank, state in states if state.pid is not None and not (state.exited or state.answered)]
+    """The ranks that reply, by index."""
+    return [rank for rank, state in enumerate(job.ranks) if state.is_reachable]
 
 
 class RankRequests:
@@ -68,7 +58,7 @@ class RankRequests:
     for all who wait for them, and don't wait for ranks that have not started.
     """
 
-    def __init__(self, ranks: Reachable, job: Job) -> None:
+    def __init__(self, ranks: Ranks, job: Job) -> None:
         self._ranks = ranks
         self._job = job
         self._new: deque[tuple[RankRequest, Callback, float]] = deque()

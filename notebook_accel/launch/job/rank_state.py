@@ -148,6 +148,11 @@ class RankState:
         return self.failed is not None or self.returned is not None
 
     @property
+    def is_reachable(self) -> bool:
+        """Whether it has started, and has neither exited nor answered, so that it replies to requests."""
+        return self.pid is not None and not (self.exited or self.answered)
+
+    @property
     def is_importing(self) -> bool:
         """Whether it has imported a module for some time."""
         return bool(self.importing_since) and not self.phase.ended

@@ -120,7 +120,7 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
     member = None if rank is None else ranks.index(rank)
     request, deadline = RankRequest(event, seconds, member), time.monotonic() + _PATIENCE
     while not (found := _wait(request, job)) and not job.status.ended:
-        if time.monotonic() > deadline or any(map(_runs, job.ranks)):
+        if time.monotonic() > deadline or any(state.is_reachable for state in job.ranks):
             break
         time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to start over
     if not found and job.status.ended:
@@ -132,10 +132,6 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
     ]
     missing = [ranks[index] for index in wanted if index not in found]
     return Answers({ranks[index]: event for index, event in sorted(found.items())}, missing)
-
-
-def _runs(state: RankState) -> bool:
-    return state.pid is not None and not (state.exited or state.answered)
 
 
 def _wait(request: RankRequest, job: JobHandle) -> Replies:
