@@ -21,7 +21,7 @@ from notebook_accel.launch.rank.patches import store_of_one
 from notebook_accel.launch.rank.rank import Rank
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.system.own_process import set_environment
-from notebook_accel.launch.wire.event_loop import EventLoop
+from notebook_accel.launch.wire.event_loop import Calls, EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.launch.wire.stream import Channel, pair
 
@@ -52,12 +52,11 @@ class InProcessRanks(LocalRanks):
     def __init__(self, spec: RanksSpec, loop: EventLoop) -> None:
         super().__init__(spec, loop)
         own_end, rank_end = pair()
-        self._exit_receiver, self._exit_sender = pair()
+        self._calls = Calls(loop)
         self._environment = dict(spec.environments[0])
         self._rendezvous = spec.rendezvous
         self._rank = Rank(Channel(rank_end), spec.heartbeat, isolated=False)
         self._add(Channel(own_end), {})  # the rank writes to the notebook's own output
-        loop.register(self._exit_receiver, self._on_thread_end)
         try:
             own_process.start_thread(self._serve, "notebook-accel-rank")
         except LaunchError:
@@ -88,12 +87,10 @@ class InProcessRanks(LocalRanks):
     def close(self) -> None:
         self._rank.is_wanted = False
         self.signal(0, signal.SIGINT)
-        self.loop.unregister(self._exit_receiver)
-        self._exit_receiver.close()
+        self._calls.close()
         super().close()
 
     def _on_thread_end(self) -> None:
-        self.loop.unregister(self._exit_receiver)
         self._on_exit(0, Exited(code=int(self._rank.failed), at=time.time()))
 
     def _serve(self) -> None:
@@ -115,5 +112,5 @@ class InProcessRanks(LocalRanks):
             self._report_exit()
 
     def _report_exit(self) -> None:
-        self._exit_sender.close()
+        self._calls.add(self._on_thread_end)
         self._rank.close()
