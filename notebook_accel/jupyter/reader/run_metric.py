@@ -11,7 +11,7 @@ from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
-from notebook_accel.launch.journal.state_file import StoredState
+from notebook_accel.launch.journal.state_file import StoredState, version_of
 
 _CLOCK_EVERY = 16
 """Events between two looks at the clock."""
@@ -27,6 +27,8 @@ class RunMetric:
         Raises:
             JobLostError: The journal can't be read.
         """
+        self._version = version_of(record.path)
+        """Of the state that was read last."""
         stored = StoredState.read(record.path)
         self.start, self._end = stored.ends()
         self.notebook = stored.head.notebook
@@ -61,7 +63,8 @@ class RunMetric:
     @property
     def end(self) -> JobEnded | None:
         """How the job has ended; `None` if it runs, or has ended without a word."""
-        if self._end is None and not self._record.is_running():
+        if self._end is None and not self._record.is_running() and self._version != version_of(self._record.path):
+            self._version = version_of(self._record.path)
             _, self._end = StoredState.read(self._record.path).ends()
         return self._end
 
