@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from notebook_accel.launch.journal.private_files import open_private, write_all
+from notebook_accel.launch.journal.private_files import append
 
 LIMIT = 128 * 2**20
 """The most bytes of a job's log on disk; the oldest lines are removed."""
@@ -61,14 +61,7 @@ class LogFiles:
         if last is None or last.end != position or last.size >= min(FILE_SIZE, self._limit // 4):
             last = _File(f"{self._prefix}{position:015d}", position, 0)
             files.append(last)
-        fd = open_private(last.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            write_all(fd, data)
-        except OSError:
-            os.ftruncate(fd, last.size)
-            raise
-        finally:
-            os.close(fd)
+        append(last.path, [data])
         files[-1] = replace(last, size=last.size + len(data))
         self._own = self._without_oldest(files)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _OTHERS = 0o077
@@ -29,7 +30,7 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Writes all of it, in as many calls as that takes.
 
     Raises:
@@ -38,3 +39,21 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def append(path: str | os.PathLike[str], parts: Iterable[bytes | bytearray | memoryview]) -> None:
+    """Adds to the end of a file, which need not exist yet: all parts, or none.
+
+    Raises:
+        OSError: They can't be written.
+    """
+    fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    size = os.fstat(fd).st_size
+    try:
+        for part in parts:
+            write_all(fd, part)
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+    finally:
+        os.close(fd)

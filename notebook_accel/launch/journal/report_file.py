@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import Reports, from_wire, is_sound, to_wire
 from notebook_accel.launch.job.report_log import Entry
-from notebook_accel.launch.journal.private_files import open_private, write_all
+from notebook_accel.launch.journal.private_files import append
 from notebook_accel.launch.wire.stream import Decoder, encode
 
 _READ = 2**20
@@ -29,16 +28,7 @@ class ReportFile:
         Raises:
             OSError: They can't be written.
         """
-        fd = open_private(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        size = os.fstat(fd).st_size
-        try:
-            for entry in entries:
-                write_all(fd, _frame(*entry))
-        except OSError:
-            os.ftruncate(fd, size)
-            raise
-        finally:
-            os.close(fd)
+        append(self.path, (_frame(*entry) for entry in entries))
 
     def read(self) -> Iterator[Entry]:
         """Yields the reports; a torn or damaged one ends them.

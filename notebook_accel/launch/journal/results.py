@@ -15,7 +15,7 @@ from notebook_accel.launch.job import rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rank_state import RankState
-from notebook_accel.launch.journal.private_files import open_private
+from notebook_accel.launch.journal.private_files import append, open_private
 from notebook_accel.launch.journal.records import VARIABLE, Record, read_pickles
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.stream import Decoder, encode
@@ -62,10 +62,7 @@ class Results:
 
     def _add(self, rank: int | None, event: Event) -> None:
         header, blobs = to_wire(event)
-        with open(self._path, "ab") as file:
-            file.write(encode({"rank": rank, **header}, blobs))
-            for blob in blobs:
-                file.write(blob)
+        append(self._path, (encode({"rank": rank, **header}, blobs), *blobs))
 
 
 def load(record: Record) -> dict[int | None, Event]:
