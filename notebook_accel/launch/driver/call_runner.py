@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,7 @@ from notebook_accel.launch.job import location
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.rank_state import WAITS_FOR_INPUT, RankState
-from notebook_accel.launch.job.requests import no_replies, request_stacks
+from notebook_accel.launch.job.requests import RankRequest, Replies, no_replies, request_stacks
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import notebook_names
@@ -137,6 +138,7 @@ class CallRunner:
         self._rank_requests = RankRequests(self._ranks, job)
         self._agreed_steps = AgreedSteps(self._rank_requests.request, job, remote_ranks)
         self._rules = RuleWatch(job, lambda: requests.submit(StopReason.CANCEL), self._agreed_steps.request)
+        self._new_rank_requests: deque[tuple[RankRequest, Callable[[Replies], object]]] = deque()
         self._stall_watch = StallWatch(job, stall_after, remote_ranks, self._rank_requests.request, time.monotonic())
         self._next_stall_check = 0.0
         self._debug_relay = DebugRelay(ranks, self._calls, job, self._members)
@@ -156,7 +158,7 @@ class CallRunner:
         """
         self._namespace = payload.namespace
         self._requests.listen(lambda: self._calls.add(self._on_request))
-        self._job.runner.request_ranks = self._rules.request
+        self._job.runner.request_ranks = self._request_ranks
         try:
             self._debug_relay.open()
             with self._ranks.calling(self._members, payload, self._on_event):
@@ -182,9 +184,20 @@ class CallRunner:
             self._prompts.close()
             self._calls.close()
             self._job.runner.request_ranks = no_replies
+            while self._new_rank_requests:
+                self._new_rank_requests.popleft()[1]({})
             self._agreed_steps.close()
             self._rank_requests.close()
             self._output.show(time.monotonic(), all_of_it=True)
+
+    def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
+        """The `Runner.request_ranks` of the job. Any thread may call it."""
+        self._new_rank_requests.append((request, then))  # beside the call, which does not happen once the loop has ended
+        self._calls.add(self._take_rank_requests)
+
+    def _take_rank_requests(self) -> None:
+        while self._new_rank_requests:
+            self._rules.request(*self._new_rank_requests.popleft())
 
     def _continue(self) -> None:
         """Handles what has happened, and shows nothing: the terminal prompts the user."""

@@ -51,7 +51,7 @@ def reachable(job: Job) -> list[int]:
 
 
 class RankRequests:
-    """Sends requests to the ranks of one attempt, several at a time. Other threads may only call `request`.
+    """Sends requests to the ranks of one attempt, several at a time.
 
     A rank normally replies with its stacks itself. A rank that can't, because C code holds the GIL, is sent a signal
     that makes faulthandler write them, which does not need the GIL. So requests for stacks are sent one at a time, each
@@ -67,7 +67,7 @@ class RankRequests:
         self._last_number = 0
 
     def request(self, request: RankRequest, callback: Callback) -> None:
-        """Calls `callback` with the replies, on the thread of the event loop. Any thread may request them."""
+        """Calls `callback` with the replies."""
         if isinstance(request.event, StacksRequested):
             self._new_stacks.append(callback)
         else:
@@ -143,7 +143,7 @@ class AgreedSteps:
     `Accelerator`, a `Control` fails, and each rank profiles from the step on that it is in.
 
     Args:
-        request_ranks: Asks the ranks, and calls back on the thread of the event loop.
+        request_ranks: Asks the ranks, and calls back with their replies.
         job: Their job.
         elsewhere: The number of ranks that other launches have started, and that can't be asked.
     """
@@ -158,7 +158,7 @@ class AgreedSteps:
         """The numbers of the commands that the job knows to be done."""
 
     def request(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
-        """Asks the ranks, and calls back with their replies. Any thread may call it."""
+        """Asks the ranks, and calls back with their replies."""
         if isinstance(request.event, Control) or self._is_shared_profile(request):
             self._waiting.append((request, then))
         else:
@@ -169,7 +169,7 @@ class AgreedSteps:
         return isinstance(request.event, ProfileRequested) and ranks > 1 and not self._elsewhere
 
     def poll(self) -> None:
-        """Begins with the next command. Called several times a second, on the thread of the event loop."""
+        """Begins with the next command. Called several times a second."""
         if any(state.phase is Phase.IDLE for state in self._job.ranks):
             return  # its call is about to begin
         while self._waiting and not self._is_busy:

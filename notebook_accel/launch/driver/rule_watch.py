@@ -43,7 +43,6 @@ class RuleWatch:
         self._job = job
         self._stop = stop
         self._others = others
-        self._requests: deque[tuple[RuleChanged, Callable[[Replies], object]]] = deque()
         self._notices: deque[str] = deque()
         """What the threads that act on rules have to say."""
         self._conditions: dict[int, _Condition] = {}
@@ -56,17 +55,14 @@ class RuleWatch:
                 self._watch(change)
 
     def request(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
-        """Adds or removes a rule, or passes the request on. Any thread may call it."""
+        """Adds or removes a rule, or passes the request on."""
         if isinstance(request.event, RuleChanged):
-            self._requests.append((request.event, then))
+            then({0: self._change(request.event)})
         else:
             self._others(request, then)
 
     def poll(self, now: float) -> None:
         """Looks at what has been drawn since the last time."""
-        while self._requests:
-            change, then = self._requests.popleft()
-            then({0: self._change(change)})
         while self._notices:
             console.current.notice(self._notices.popleft())
         if not self._conditions or now < self._due:
