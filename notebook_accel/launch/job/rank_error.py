@@ -33,11 +33,11 @@ _LINKS = {
 
 
 def error(states: Sequence[RankState], *, oom_killed: bool, world_size: int | None = None) -> RankError:
-    """The error for a group in which at least one rank failed.
+    """The error for ranks of which at least one failed.
 
     Args:
-        states: Every rank of the group.
-        oom_killed: Whether the system killed a process for lack of memory while the group ran.
+        states: All of them.
+        oom_killed: Whether the system killed a process for lack of memory while they ran.
         world_size: The number of ranks on all nodes; by default those given, if they begin with rank 0.
     """
     found = failed(states)
@@ -113,7 +113,7 @@ def timeout(
     *,
     world_size: int | None = None,
 ) -> RankTimeoutError:
-    """The error for a group that did not finish in time, with the stacks of the ranks that reported them."""
+    """The error for ranks that did not finish in time, with the stacks of those that reported them."""
     # A rank whose function returned may be late too: its process has not ended.
     late = [state for state in states if not state.returned] or list(states)
     ranks = tuple(state.rank for state in late)
