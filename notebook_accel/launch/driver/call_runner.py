@@ -192,7 +192,7 @@ class CallRunner:
 
     def _request_ranks(self, request: RankRequest, then: Callable[[Replies], object]) -> None:
         """The `Runner.request_ranks` of the job. Any thread may call it."""
-        self._new_rank_requests.append((request, then))  # beside the call, which does not happen once the loop has ended
+        self._new_rank_requests.append((request, then))  # which has an answer also if the loop ends first
         self._calls.add(self._take_rank_requests)
 
     def _take_rank_requests(self) -> None:

@@ -121,7 +121,7 @@ class Launch:
         return RESUMABLE if self.saves_checkpoints else ONE_CALL
 
     def run(self) -> None:
-        """Runs the job, which was announced, to its end. An error of this package becomes its outcome; none is raised."""
+        """Runs the job, once announced, to its end. An error of this package becomes its outcome; none is raised."""
         view = Views(self.job, self._open_view, self.journal)
         try:
             self._run_attempts(view)

@@ -22,7 +22,9 @@ _VERBOSE_BAR = 1
 
 def install() -> None:
     """Patches Keras once it is imported."""
-    on_import.when_imported({"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger})
+    on_import.when_imported(
+        {"keras.src.utils.progbar": _patch_progbar, "keras.src.callbacks.progbar_logger": _patch_logger}
+    )
 
 
 @dataclass

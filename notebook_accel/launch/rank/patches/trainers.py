@@ -92,6 +92,7 @@ def _emit_metrics(method: Callable[..., Any], read: _Read) -> Callable[..., Any]
 
 def _name_bar(method: Callable[..., Any], bar: str, name: str) -> Callable[..., Any]:
     """Gives the bar that a method makes, and keeps in the attribute `bar`, a description."""
+
     def make(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         made = getattr(self, bar, None)
