@@ -14,7 +14,7 @@ from tests.cli.launch.test_command import launch
 
 # What the end has to see to: each of these would be lost if the process just left.
 REGISTERED = """
-import atexit, gzip, multiprocessing, os, signal, sys, threading, time, types
+import atexit, gc, gzip, multiprocessing, os, signal, sys, threading, time, types
 
 # For whoever ends the process, torch's group is open.
 sys.modules["torch.distributed"] = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
@@ -50,6 +50,7 @@ if __name__ == "__main__":
     file = open("file", "w")
     compressed = gzip.open("file.gz", "wt")
     if "CYCLE" in os.environ:
+        gc.disable()  # else it may be collected before the end, and Python itself loses what a text file holds then
         cycle = [open("cycle", "w"), gzip.open("cycle.gz", "wt")]
         cycle.append(cycle)
         for each in cycle[:2]:
