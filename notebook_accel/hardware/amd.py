@@ -20,7 +20,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from notebook_accel.hardware.device_probe import POWER_LIMIT, TEMPERATURE, Device, DeviceUse, GpuReading, query
+from notebook_accel.hardware.device_probe import (
+    NOT_COUNTED,
+    POWER_LIMIT,
+    TEMPERATURE,
+    Device,
+    DeviceUse,
+    GpuReading,
+    query,
+)
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 _PROCESSES = "sys/class/kfd/kfd/proc"
@@ -34,6 +42,9 @@ _UNCORRECTED = re.compile(r"^ue: (\d+)$", re.MULTILINE)
 _WITH_STATUS = (1, 3)
 """The version of `gpu_metrics` that ends with a throttle status that is the same for all GPUs."""
 _UNKNOWN = 2**64 - 1
+_NO_LIBRARY = "amdsmi, the management library of ROCm, is not installed for this Python, or finds no driver"
+_PCI_DEVICE = (1 << 28) - 1
+"""The bits of a node's location that its partitions share. Those above number them."""
 _POWER_BITS, _TEMPERATURE_BITS = (1 << 24) - 1, ((1 << 16) - 1) << 32
 
 
@@ -78,8 +89,10 @@ class AmdProbe:
             _properties(bank / "properties").get("size_in_bytes", 0) for bank in folder.glob("mem_banks/*")
         )
         name = self._product(about.get("device_id", 0), device) or f"AMD {(folder / 'name').read_text().strip()}"
-        unique = about.get("unique_id", 0)
-        return Node(number, device, Device(name, f"GPU-{unique:016x}" if unique else f"GPU-{number}", total))
+        unique, location = about.get("unique_id", 0), about.get("location_id", 0) & _PCI_DEVICE
+        uuid = f"GPU-{unique:016x}" if unique else f"GPU-{number}"
+        card = f"{about.get('domain', 0):04x}:{location:x}" if location else uuid
+        return Node(number, device, Device(name, uuid, total), f"{os.uname().nodename}/{card}")
 
     def _product(self, device_id: int, device: Path) -> str:
         """The product's name: the card's own, or from libdrm's table; empty if neither has one."""
@@ -107,6 +120,8 @@ class Node:
     device: Path
     """Its folder among the PCI devices."""
     gpu: Device
+    card: str
+    """What all partitions of a GPU have in common, and no other GPU of any machine."""
 
 
 def _properties(path: Path) -> dict[str, int]:
@@ -157,6 +172,11 @@ class AmdSmi:
             if about is not None:  # ROCm 6.2 and older can't tell; the driver's files serve then
                 self._handles[str(about["kfd_id"])] = handle
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a library and a driver."""
+        return self._smi is not None
+
     def read(self, number: str) -> dict[str, Any]:
         """Fields of `GpuReading` that are measured on a GPU; none if the library doesn't list it.
 
@@ -180,6 +200,18 @@ class AmdSmi:
             "power_limit": limit / 1e6 if _is_number(limit) and limit else None,
         }
         return {name: value for name, value in found.items() if _is_number(value)}
+
+    def joules(self, number: str) -> float | None:
+        """What a GPU has used since it was last reset; `None` if the library doesn't say. The argument is as above."""
+        handle = self._handles.get(number)
+        found = None if handle is None else self._query("amdsmi_get_energy_count", handle)
+        if found is None:
+            return None
+        count = found.get("energy_accumulator", found.get("power"))  # the name before ROCm 6.4
+        microjoules = found.get("counter_resolution")
+        if not _is_number(count) or not _is_number(microjoules) or count == _UNKNOWN:
+            return None
+        return float(count * microjoules / 1e6)
 
     def close(self) -> None:
         """Releases the library."""
@@ -280,6 +312,13 @@ class AmdSensors:
 
     def read(self) -> dict[str, GpuReading]:
         return {node.gpu.uuid: replace(read_files(node), **self._smi.read(node.number)) for node in self._nodes}
+
+    def energy(self, uuid: str) -> tuple[str, float]:
+        node = next(node for node in self._nodes if node.gpu.uuid == uuid)
+        joules = self._smi.joules(node.number)
+        if joules is None:
+            raise OSError(NOT_COUNTED.format(uuid) if self._smi.is_open else _NO_LIBRARY)
+        return node.card, joules
 
     def close(self) -> None:
         self._nodes = []

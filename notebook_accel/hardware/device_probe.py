@@ -10,6 +10,9 @@ from typing import Any, Protocol
 TEMPERATURE, POWER_BRAKE, HARDWARE, POWER_LIMIT = "temperature", "power brake", "hardware", "power limit"
 """Why a GPU may run below its clock rate. The last one is normal: it is how drivers hold a GPU to its power limit."""
 
+NOT_COUNTED = "the driver reports none for {}"
+"""Why there is no energy of a GPU, by its UUID."""
+
 
 @dataclass(frozen=True)
 class Device:
@@ -119,6 +122,19 @@ class Sensors(Protocol):
 
     def read(self) -> dict[str, GpuReading]:
         """Reads every GPU, by its UUID; slices of a GPU have their own. Takes milliseconds."""
+        ...
+
+    def energy(self, uuid: str) -> tuple[str, float]:
+        """The joules that a GPU has used since some moment, and a name of what they are of that no other machine has.
+
+        A slice or a partition has the energy of its whole GPU.
+
+        Args:
+            uuid: One that `read` returns.
+
+        Raises:
+            OSError: They can't be read; it says why.
+        """
         ...
 
     def close(self) -> None:

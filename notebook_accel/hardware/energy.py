@@ -1,24 +1,34 @@
-"""The energy that devices have used, from counters of NVIDIA's driver and of the kernel (RAPL), without opening a GPU.
+"""The energy that devices have used, from counters of GPUs' drivers and of the kernel (RAPL), without opening a GPU.
 
-A counter is a whole device's: it counts what every process does there. Source: "NVML API Reference",
-`nvmlDeviceGetTotalEnergyConsumption`; "Power Capping Framework" of the Linux kernel, whose zones of RAPL are packages
-and their parts. A package does not include its memory.
+A counter is a whole device's: it counts what every process does there. Sources: "NVML API Reference",
+`nvmlDeviceGetTotalEnergyConsumption`; "AMD SMI Python API reference", `amdsmi_get_energy_count`; "Power Capping
+Framework" of the Linux kernel, whose zones of RAPL are packages and their parts. A package does not include its memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from notebook_accel.hardware import nvidia
+from notebook_accel.hardware.accelerators import ACCELERATORS
+from notebook_accel.hardware.device_probe import Sensors
 
+Kinds = Mapping[str, Callable[[], Sensors]]
+"""Opens the sensors of each kind of GPU."""
+
+KINDS: Kinds = {row.title: row.sensors for row in ACCELERATORS if row.sensors is not None}
 POWERCAP = Path("/sys/class/powercap")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MOST_WATTS = 1000.0
-"""No package uses more. A counter that has not been read for as long as this takes to wrap may have wrapped twice."""
+_PACKAGE_WATTS, _GPU_WATTS = 1000.0, 5000.0
+"""No package, and no GPU, uses more."""
+_TIMES_LIMIT = 2.0
+"""No GPU uses as many times its power limit for seconds. Some of AMD's counters have said so."""
+_UPDATE = 1.0
+"""Seconds within which a device updates its counter."""
 _ROOT_ONLY = "only root may read it, unless an administrator changes its permissions"
 
 
@@ -26,33 +36,45 @@ _ROOT_ONLY = "only root may read it, unless an administrator changes its permiss
 class Counter:
     """The joules since a moment, from a counter that only grows, or starts again at 0 after `wraps_after`."""
 
-    read: Callable[[], float | None]
-    """The counter now, in joules; `None` if it can't be read."""
+    read: Callable[[], float]
+    """The counter now, in joules; raises `OSError` or `ValueError` if it can't be read."""
+    most_watts: float
+    """More than its device uses."""
     wraps_after: float = 0.0
     """Joules; 0 if it doesn't wrap."""
     used: float | None = 0.0
     """Joules since `begin`; `None` if they can't be told."""
     _last: float | None = field(default=None, init=False)
+    _began: float = field(default=0.0, init=False)
     _at: float = field(default=0.0, init=False)
 
     def begin(self, now: float) -> None:
         """Counts from now on."""
-        self.used, self._last, self._at = 0.0, self.read(), now
+        self.used, self._last, self._began, self._at = 0.0, self._value(), now, now
 
     def advance(self, now: float) -> float | None:
         """Reads it, and returns the joules since `begin`; `None` if the count is lost, or if the counter stands still.
 
-        A counter that is lost stays so until `begin`, because what it missed would be missing from every later sum.
+        A count is lost if the counter can't be read, may have wrapped twice, or has grown by more than its device can
+        use. It stays lost until `begin`, because what it missed would be missing from every later sum.
         """
-        value, last, waited = self.read(), self._last, now - self._at
+        value, last, waited = self._value(), self._last, now - self._at
         self._last, self._at = value, now
         wrapped = value is not None and last is not None and value < last
-        too_late = self.wraps_after and waited * _MOST_WATTS > self.wraps_after
+        too_late = self.wraps_after and waited * self.most_watts > self.wraps_after
         if value is None or last is None or self.used is None or too_late or (wrapped and not self.wraps_after):
             self.used = None
             return None
         self.used += value - last + (self.wraps_after if wrapped else 0.0)
+        if self.used > self.most_watts * (now - self._began + _UPDATE):
+            self.used = None
         return self.used or None
+
+    def _value(self) -> float | None:
+        try:
+            return self.read()
+        except (OSError, ValueError):
+            return None
 
 
 @dataclass(frozen=True)
@@ -74,13 +96,6 @@ class Zone:
         """
         return int((self.folder / "energy_uj").read_text()) / 1e6
 
-    def read_or_none(self) -> float | None:
-        """The same; `None` if it can't be read."""
-        try:
-            return self.read()
-        except (OSError, ValueError):
-            return None
-
 
 def zones(folder: Path = POWERCAP) -> Iterator[Zone]:
     """The packages of the machine, and the memory at each. Other zones are parts of these, or contain them."""
@@ -100,19 +115,13 @@ class EnergyMeter:
     Args:
         gpu: The UUID of the GPU, or of a slice of it; empty for none.
         folder: The folder of the kernel's power capping; tests replace it.
-        library: As in `NvmlSensors`.
+        kinds: The kinds of GPUs; tests replace them.
     """
 
-    def __init__(self, gpu: str = "", folder: Path = POWERCAP, library: Callable[[], Any] = nvidia.installed) -> None:
-        self._sensors = nvidia.NvmlSensors(library) if gpu else None
-        whole = None if self._sensors is None else self._sensors.energy(gpu)
-        self._gpus = {} if whole is None else {whole[0]: Counter(lambda: self._gpu_joules(gpu))}
-        machine = _machine()
-        self._packages = {
-            f"{machine}/{zone.folder.name}": Counter(zone.read_or_none, zone.wraps_after)
-            for zone in zones(folder)
-            if zone.read_or_none() is not None
-        }
+    def __init__(self, gpu: str = "", folder: Path = POWERCAP, kinds: Kinds = KINDS) -> None:
+        self._sensors = [open_sensors() for open_sensors in kinds.values()] if gpu else []
+        self._gpus = dict(_gpu_counters(gpu, self._sensors))
+        self._packages = dict(_package_counters(folder))
 
     @property
     def counts(self) -> bool:
@@ -126,7 +135,7 @@ class EnergyMeter:
             counter.begin(now)
 
     def read(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Joules since `begin`: of whole GPUs, by UUID, and of packages, by names that no other machine has."""
+        """Joules since `begin`: of whole GPUs, and of packages, by names that no other machine has."""
         now = time.monotonic()
         gpus, packages = (
             {name: counter.advance(now) for name, counter in each.items()} for each in (self._gpus, self._packages)
@@ -134,28 +143,54 @@ class EnergyMeter:
         return _known(gpus), _known(packages)
 
     def close(self) -> None:
-        """Releases the driver's library."""
-        if self._sensors is not None:
-            self._sensors.close()
-
-    def _gpu_joules(self, gpu: str) -> float | None:
-        found = None if self._sensors is None else self._sensors.energy(gpu)
-        return None if found is None else found[1]
+        """Releases the drivers' libraries."""
+        for sensors in self._sensors:
+            sensors.close()
 
 
-def availability(folder: Path = POWERCAP, library: Callable[[], Any] = nvidia.installed) -> dict[str, str]:
+def _gpu_counters(gpu: str, opened: Sequence[Sensors]) -> Iterator[tuple[str, Counter]]:
+    """The counter of the whole GPU that `gpu` is or belongs to, if its driver has one."""
+    for sensors in opened:
+        if reading := sensors.read().get(gpu):
+            with contextlib.suppress(OSError):
+                name, _ = sensors.energy(gpu)
+                most = _TIMES_LIMIT * reading.power_limit if reading.power_limit else _GPU_WATTS
+                yield name, Counter(partial(_joules, sensors, gpu), most)
+
+
+def _joules(sensors: Sensors, gpu: str) -> float:
+    return sensors.energy(gpu)[1]
+
+
+def _package_counters(folder: Path) -> Iterator[tuple[str, Counter]]:
+    """The counters of packages that can be read."""
+    machine = _machine()
+    for zone in zones(folder):
+        with contextlib.suppress(OSError, ValueError):
+            zone.read()
+            yield f"{machine}/{zone.folder.name}", Counter(zone.read, _PACKAGE_WATTS, zone.wraps_after)
+
+
+def availability(folder: Path = POWERCAP, kinds: Kinds = KINDS) -> dict[str, str]:
     """What can be measured here, and why the rest can't, for reports: by kind of device."""
     found = {}
-    sensors = nvidia.NvmlSensors(library)
-    uuids = list(sensors.read())
-    if uuids:
-        unread = [uuid for uuid in uuids if sensors.energy(uuid) is None]
-        found["energy of NVIDIA GPUs"] = (
-            "measured" if not unread else f"not measured: the driver reports none for {', '.join(unread)}"
-        )
-    sensors.close()
+    for title, open_sensors in kinds.items():
+        sensors = open_sensors()
+        if uuids := list(sensors.read()):
+            found[f"energy of {title}"] = _of_gpus(sensors, uuids)
+        sensors.close()
     found["energy of CPUs"] = _of_packages(folder)
     return found
+
+
+def _of_gpus(sensors: Sensors, uuids: Sequence[str]) -> str:
+    reasons = []
+    for uuid in uuids:
+        try:
+            sensors.energy(uuid)
+        except OSError as error:
+            reasons.append(str(error))
+    return f"not measured: {'; '.join(dict.fromkeys(reasons))}" if reasons else "measured"
 
 
 def _of_packages(folder: Path) -> str:

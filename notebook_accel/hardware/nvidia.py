@@ -13,6 +13,7 @@ from typing import Any
 
 from notebook_accel.hardware.device_probe import (
     HARDWARE,
+    NOT_COUNTED,
     POWER_BRAKE,
     POWER_LIMIT,
     TEMPERATURE,
@@ -142,13 +143,12 @@ class NvmlSensors:
     def read(self) -> dict[str, GpuReading]:
         return {uuid: self._read(*device) for uuid, device in self._devices.items()}
 
-    def energy(self, uuid: str) -> tuple[str, float] | None:
-        """The UUID of the whole GPU, and the joules since the driver was loaded; `None` if it counts none."""
-        if uuid not in self._devices:
-            return None
+    def energy(self, uuid: str) -> tuple[str, float]:
         _, _, whole = self._devices[uuid]
         millijoules = self._query("nvmlDeviceGetTotalEnergyConsumption", whole)
-        return None if millijoules is None else (text(self._nvml.nvmlDeviceGetUUID(whole)), millijoules / 1000)
+        if millijoules is None:  # from the Volta generation on
+            raise OSError(NOT_COUNTED.format(uuid))
+        return text(self._nvml.nvmlDeviceGetUUID(whole)), millijoules / 1000
 
     def close(self) -> None:
         self._devices = {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.hardware.fakes import FakeAmdSmi, FakeGpu
 
-INSTINCT = FakeGpu("AMD Instinct MI300X", 192 << 30, {7: 3 << 30}, utilization=12, temperature=50, power=400)
+INSTINCT = FakeGpu("AMD Instinct MI300X", 192 << 30, {7: 3 << 30}, utilization=12, temperature=50, power=400, energy=1)
 
 
 def test_the_fake_of_amdsmi_has_the_functions_and_numbers_of_the_real_one() -> None:
@@ -42,7 +42,7 @@ def test_the_fake_of_amdsmi_has_the_functions_and_numbers_of_the_real_one() -> N
     for name in ("NOT_SUPPORTED", "DRIVER_NOT_LOADED", "NOT_INIT"):
         assert getattr(FakeAmdSmi, name) == numbers[f"AMDSMI_STATUS_{name}"]
     library = FakeAmdSmi([INSTINCT])
-    for name in ("kfd_info", "activity", "power_info", "power_cap_info"):
+    for name in ("kfd_info", "activity", "power_info", "power_cap_info", "energy_count"):
         full = next(each for each in (f"amdsmi_get_gpu_{name}", f"amdsmi_get_{name}") if hasattr(library, each))
         assert getattr(library, full)(0).keys() <= texts(functions[full]), full
 

@@ -9,7 +9,7 @@ They have the interfaces of the real ones, so that detection can be tried on any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +42,8 @@ class FakeGpu:
     """Watts."""
     energy: int | None = None
     """Millijoules since the driver was loaded; `None` if it doesn't count them."""
+    pci: int = 0
+    """The number of its PCI device, which partitions of AMD's GPUs have in common; 0 for one of its own."""
     throttled: int = 0
     """Why its clock rate is reduced: bits of `nvmlClocksEventReasons`, or of AMD's `indep_throttle_status`."""
     errors: Mapping[str, int] = field(default_factory=dict)
@@ -245,6 +247,10 @@ class FakeAmdSmi:
         """Whether somebody has not called `amdsmi_shut_down` yet."""
         return self._open > 0
 
+    def change(self, index: int, **fields: Any) -> None:
+        """Changes what is measured on a GPU."""
+        self._gpus[index] = replace(self._gpus[index], **fields)
+
     def amdsmi_init(self, flag: AmdSmiInitFlags = AmdSmiInitFlags.INIT_AMD_GPUS) -> None:
         if not self._gpus:
             raise self.AmdSmiLibraryException(self.DRIVER_NOT_LOADED)
@@ -295,6 +301,19 @@ class FakeAmdSmi:
             "power_limit": self._gpus[processor_handle].power_limit,
         }
 
+    def amdsmi_get_energy_count(self, processor_handle: int) -> dict[str, Any]:
+        """Counts as MI300 does, which older libraries call `power`."""
+        self._check("amdsmi_get_energy_count")
+        millijoules = self._gpus[processor_handle].energy
+        if millijoules is None:
+            raise self.AmdSmiLibraryException(self.NOT_SUPPORTED)
+        resolution = 15.25
+        return {
+            "energy_accumulator": int(millijoules * 1000 / resolution),
+            "counter_resolution": resolution,
+            "timestamp": 0,
+        }
+
     def amdsmi_get_power_cap_info(self, processor_handle: int) -> dict[str, Any]:
         self._check("amdsmi_get_power_cap_info")
         limit = self._gpus[processor_handle].power_limit * 10**6
@@ -336,7 +355,7 @@ def write_amd_files(root: Path, gpus: Sequence[FakeGpu], *, products: bool = Tru
         _write(
             node / "properties",
             f"cpu_cores_count 0\nsimd_count 440\nvendor_id 4098\ndevice_id 29704\nunique_id {0xA0 + index}\n"
-            f"drm_render_minor {minor}",
+            f"drm_render_minor {minor}\ndomain 0\nlocation_id {(index << 28) | (gpu.pci or 0x300 + index)}",
         )
         _write(node / "mem_banks/0/properties", f"heap_type 1\nsize_in_bytes {gpu.total}")
         _write(device / "mem_info_vram_total", str(gpu.total))

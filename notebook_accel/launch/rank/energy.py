@@ -66,11 +66,8 @@ class Energy:
 
 
 def _of_this_rank() -> EnergyMeter:
-    from notebook_accel.hardware import visible_gpus  # only long calls need them
+    from notebook_accel import hardware  # only long calls need them
     from notebook_accel.hardware.energy import EnergyMeter
-    from notebook_accel.hardware.nvidia import NvmlProbe
 
-    gpus = []
-    if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda":
-        gpus = list(visible_gpus.on_cuda(NvmlProbe().devices(), os.environ).usable)
+    gpus = hardware.detect().gpus if os.environ.get("NOTEBOOK_ACCEL_DEVICE") == "cuda" else ()
     return EnergyMeter(gpus[int(os.environ.get("LOCAL_RANK", "0")) % len(gpus)].uuid if gpus else "")
