@@ -25,10 +25,11 @@ from notebook_accel.launch.wire.plain_text import visible
 
 MOST_SECONDS = 50.0
 """How long a call may wait: clients give up after a minute."""
-_START_SECONDS = 40.0
-"""How long a kernel may take to start a job, which also waits for a cell that runs."""
+_START_SECONDS, _LAUNCH_SECONDS = 40.0, 10.0
+"""How long a kernel may take to start a job, which also waits for a cell that runs, and how much of that is left for it
+to launch the job. If it begins later, it starts nothing, since nobody would learn of the job."""
 _INTERVAL = 0.5
-_LONGEST_NAME, _LONGEST_REASON = 60, 200
+_LONGEST_NAME, _LONGEST_REASON, _LONGEST_ERROR = 60, 200, 1000
 
 
 class NotebookAccelTools(Configurable):
@@ -48,7 +49,7 @@ def tools() -> list[str]:
     return [f"{__name__}:{tool.__name__}" for tool in (*found, *writing)]
 
 
-async def list_jobs(last: int = 20) -> str:
+async def list_jobs(last: int = 10) -> str:
     """Lists the last training jobs of all notebooks, newest first: ID, start, duration, ranks, name, and status.
 
     Args:
@@ -78,7 +79,7 @@ async def explain_job(job_id: str) -> str:
     return await _text("agent.explain", job_id=job_id)
 
 
-async def job_log(job_id: str, rank: int | None = None, last: int = 50, search: str = "") -> str:
+async def job_log(job_id: str, rank: int | None = None, last: int = 20, search: str = "") -> str:
     """Returns the last lines that the ranks of a training job have written.
 
     Args:
@@ -160,17 +161,17 @@ async def start_job(
         raise ValueError("give either a function, with its arguments, or a cell")
     server = ServerApp.instance()
     wanted = {"function": function, "arguments": arguments or [], "options": options}
-    if cell:
-        options["name"], wanted["cell"] = await open_notebooks.cell_text(server, notebook, cell)
-    request = json.dumps({**wanted, "before": time.time() + _START_SECONDS})
     start = "__import__('notebook_accel.notebook.agent_launch', fromlist=['start']).start"
     try:
+        if cell:
+            options["name"], wanted["cell"] = await open_notebooks.cell_text(server, notebook, cell)
+        request = json.dumps({**wanted, "before": time.time() + _START_SECONDS - _LAUNCH_SECONDS})
         answer = await open_notebooks.evaluate(server, notebook, f"{start}({request!r})", _START_SECONDS)
     except ValueError as error:
-        raise ValueError(visible(str(error))) from None
+        raise _error(str(error)) from None
     found = json.loads(answer)
     if "error" in found:
-        raise ValueError(visible(found["error"]))
+        raise _error(found["error"])
     return await job(found["id"])
 
 
@@ -205,8 +206,13 @@ async def _text(call: str, **arguments: object) -> str:
 async def _ask(call: str, **arguments: object) -> Any:
     status, body = await reader().ask(call, **arguments)
     if status >= 400:
-        raise ValueError(visible(body.decode()))
+        raise _error(body.decode())
     return json.loads(body)
+
+
+def _error(text: str) -> ValueError:
+    """Names of the user's, and what the agent has passed, may be in its text."""
+    return ValueError(shortened(visible(text), _LONGEST_ERROR))
 
 
 def _client() -> str:

@@ -6,6 +6,8 @@ import ast
 import queue
 import re
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +17,10 @@ from jupyter_server.utils import ensure_async
 _NAME = "found"
 _NUMBER = re.compile(r"(?:In ?)?\[?(\d+)\]?")
 _MOST_LISTED = 40
+_LOOK = 0.5
+"""Seconds between two looks at whether the kernel lives."""
+_DEATHS = ("restart", "dead")
+"""What Jupyter calls it when a kernel has died: whether it starts it again, or has tried too often."""
 
 
 async def evaluate(server: ServerApp, notebook: str, expression: str, seconds: float) -> str:
@@ -27,19 +33,29 @@ async def evaluate(server: ServerApp, notebook: str, expression: str, seconds: f
         seconds: How long the kernel may take; it also answers late, once it no longer runs a cell.
 
     Raises:
-        ValueError: No such notebook is open, the kernel runs a cell, or the expression raises an exception.
+        ValueError: No such notebook is open, the kernel dies or runs a cell, or the expression raises an exception.
     """
     kernels = await _kernels(server)
     kernel = server.kernel_manager.get_kernel(kernels[_path(notebook, kernels)])
+    deaths: list[None] = []
+    is_told = partial(deaths.append, None)
+    for event in _DEATHS:
+        kernel.add_restart_callback(is_told, event)
     client = kernel.client()
     client.start_channels(iopub=False, stdin=False, hb=False, control=False)
     try:
         sent = client.execute("", silent=True, user_expressions={_NAME: expression}, allow_stdin=False)
-        content = await _reply(client, sent, time.monotonic() + seconds)
+        content = await _reply(client, sent, time.monotonic() + seconds, deaths)
     except queue.Empty:
-        raise ValueError(f"the kernel of {notebook} is busy: wait until its cell has ended, and try again") from None
+        raise ValueError(
+            f"the kernel of {notebook} has died: once it runs again, run its cells, and try again"
+            if deaths
+            else f"the kernel of {notebook} is busy: wait until its cell has ended, and try again"
+        ) from None
     finally:
         client.stop_channels()
+        for event in _DEATHS:
+            kernel.remove_restart_callback(is_told, event)
     found = content.get("user_expressions", {}).get(_NAME, content)
     if found["status"] != "ok":
         raise ValueError(f"the kernel of {notebook} can't do that: {found.get('ename')}: {found.get('evalue')}")
@@ -97,14 +113,20 @@ def _path(notebook: str, kernels: dict[str, str]) -> str:
     raise ValueError(f"no open notebook is called {notebook}: {f'open are {named}' if named else 'none is open'}")
 
 
-async def _reply(client: Any, sent: str, deadline: float) -> dict[str, Any]:
+async def _reply(client: Any, sent: str, deadline: float, deaths: Sequence[None]) -> dict[str, Any]:
     """The content of the reply to a message.
 
     Raises:
-        queue.Empty: There is none in time.
+        queue.Empty: There is none in time, or the kernel dies, as `deaths` tells.
     """
     while True:
-        message = await ensure_async(client.get_shell_msg(timeout=max(0.0, deadline - time.monotonic())))
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            message = await ensure_async(client.get_shell_msg(timeout=min(left, _LOOK)))
+        except queue.Empty:
+            if left <= _LOOK or deaths:
+                raise
+            continue
         if message["parent_header"].get("msg_id") == sent:
             content: dict[str, Any] = message["content"]
             return content

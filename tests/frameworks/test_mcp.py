@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import nbformat
 import pytest
 from fastmcp import Client
 from fastmcp.exceptions import ToolError
@@ -32,6 +33,14 @@ def train(steps):
         report(loss=1 / (step + 1), step=step)
     return steps
 """
+FIRST_CELL = """import os
+from notebook_accel import report
+
+scale = 1.0"""
+SECOND_CELL = """%%accelerate -n 2
+for step in range(1, 4):
+    report(loss=scale / (step + 1), step=step)
+print('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])"""
 
 
 class Tools:
@@ -93,11 +102,45 @@ def test_a_client_starts_a_function_of_an_open_notebook(tools: Tools) -> None:
         wanted = {"notebook": "digits.ipynb", "function": "train", "arguments": [20], "num_processes": 1}
         started = tools.call("start_job", **wanted, reason="to try")
         assert quoted_lines(started)[0].startswith("train() on 1 rank")
-        [found] = re.findall(r"^Job (\w+)\.", started)
-        while "it has ended (done)" not in (text := tools.call("wait_for_job", job_id=found)):
-            assert "nothing has happened yet" in text
+        text = wait_for_end(tools, started)
         assert re.search(r"an agent \(.+\) started it: to try", text)
         assert "loss  0.05" in text
         kernel.execute("1 + 1", reply=True, timeout=60)
     finally:
         kernel.stop_channels()
+
+
+def test_a_client_starts_a_cell_of_a_saved_notebook(tools: Tools) -> None:
+    """Takes long on a busy machine: as above."""
+    texts = enumerate((FIRST_CELL, SECOND_CELL), 1)
+    first, second = (nbformat.v4.new_code_cell(text, execution_count=number) for number, text in texts)
+    path = tools.server.root / "work/cells.ipynb"
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[first, second]), path)
+    kernel = tools.server.open("work/cells.ipynb", NEWEST)
+    try:
+        kernel.execute(first.source, reply=True, timeout=120)
+        wanted = {"notebook": "cells.ipynb", "num_processes": 2, "reason": "to try"}
+        listed = rf"has no code cell In\[9\]: it has {first.id} \(In\[1\]\), {second.id} \(In\[2\]\)"
+        with pytest.raises(ToolError, match=listed):
+            tools.call("start_job", cell="In[9]", **wanted)
+        with pytest.raises(ToolError, match="give either a function, with its arguments, or a cell"):
+            tools.call("start_job", cell="In[2]", function="train", **wanted)
+        for name in second.id, "In[2]":
+            started = tools.call("start_job", cell=name, **wanted)
+            assert quoted_lines(started)[0].startswith("In[2] on 2 ranks")
+            text = wait_for_end(tools, started)
+            assert "loss  0.25, last at step 3" in text
+            assert re.search(r"an agent \(.+\) started it: to try", text)
+            [found] = re.findall(r"^Job (\w+)\.", started)
+            assert set(quoted_lines(tools.call("job_log", job_id=found))) == {"[0] rank 0 of 2", "[1] rank 1 of 2"}
+    finally:
+        kernel.stop_channels()
+
+
+def wait_for_end(tools: Tools, started: str) -> str:
+    """The answer once the job is done."""
+    [found] = re.findall(r"^Job (\w+)\.", started)
+    while "it has ended (done)" not in (text := tools.call("wait_for_job", job_id=found)):
+        assert "nothing has happened yet" in text
+    return text

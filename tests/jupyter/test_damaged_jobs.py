@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from notebook_accel.errors import JobLostError
 from notebook_accel.events import AttemptStarted, JobEnded, JobStarted, Lines
 from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
 from notebook_accel.jupyter.reader.job_list import JobList
+from notebook_accel.jupyter.reader.job_texts import JobTexts
 from notebook_accel.jupyter.reader.panels import Panels, UnreadableJobError
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.state_file import decode, encode
@@ -97,6 +99,18 @@ def check_both(damaged: RecordedJob) -> None:
     with contextlib.suppress(UnreadableJobError):
         assert json.dumps(panels.update(damaged.job.id, "page", -1, []), allow_nan=False)
     panels.close()
+    texts, name = JobTexts(), damaged.job.id
+    for read in (
+        lambda: texts.describe(name),
+        lambda: texts.explain(name),
+        lambda: texts.log(name, None, 10, ""),
+        lambda: texts.metric(name, "loss", 5),
+        lambda: texts.look(name, "loss<0.1"),
+        lambda: texts.list(10),
+    ):
+        with contextlib.suppress(JobLostError):
+            assert read()
+    texts.close()
 
 
 def test_an_error_that_no_reader_expects_is_told_in_the_row_of_its_job(

@@ -96,6 +96,33 @@ def test_what_a_rank_writes_can_not_pose_as_instructions() -> None:
         assert len(text) < 2 * job_texts.MOST_TEXT
 
 
+SHORT = 1700
+"""Characters of some 400 tokens, with the bars."""
+
+
+def test_an_agent_that_asks_for_no_more_gets_few_tokens(job: RecordedJob) -> None:
+    others = [RecordedJob(f"train_{number}", at=number) for number in range(30)]
+    for step in range(1, 101):
+        job.reach(step, 1 / step)
+        job.add((step % 2, Lines("stderr", [f"INFO step {step}: loss {1 / step:.5f}, 1234 samples per second"])))
+    for name in map(str, range(40)):
+        job.reach(100, 0.25, name=f"a metric {name}")
+    others[0].reach(5, 1.0)
+    others[0].add((1, Lines("stderr", ["  File train.py, line 7, in train"] * 100)))
+    others[0].fail("a bad batch\n" * 50)
+    name, other = job.job.id, others[0].job.id
+    answers = ask(
+        mcp.list_jobs(),
+        *(call(each) for each in (name, other) for call in (mcp.job, mcp.explain_job, mcp.job_log)),
+        *(mcp.wait_for_job(each, seconds=0.0) for each in (name, other)),
+        mcp.job_metrics(name, "loss"),
+        mcp.compare_jobs(name, other),
+    )
+    for text in answers:
+        assert quoted_lines(text)
+        assert len(text) <= SHORT, text
+
+
 def test_a_wait_ends_at_an_event_and_never_later_than_a_client_allows(
     job: RecordedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +152,7 @@ def test_the_longest_wait_fits_in_the_minute_that_clients_allow() -> None:
     [
         (lambda _: mcp.job("../../etc"), r"there is no job \.\./\.\./etc"),
         (lambda _: mcp.job("a\nb"), r"there is no job a\\nb"),
+        (lambda _: mcp.job("x" * 10**6), "there is no job x+…"),
         (lambda name: mcp.wait_for_job(name, "loss"), "is not a condition"),
         (lambda name: mcp.job_log(name, last=0), "give a number from 1 to 200"),
         (lambda name: mcp.job_log(name, rank=7), "the job has the ranks 0 to 1"),
@@ -135,6 +163,7 @@ def test_mistakes_are_errors_in_one_line(job: RecordedJob, call: Any, message: s
     with pytest.raises(ValueError, match=message) as raised:
         ask(call(job.job.id))
     assert str(raised.value).isprintable()
+    assert len(str(raised.value)) <= 1000
 
 
 def test_tools_only_read_unless_the_server_is_configured_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 
 from notebook_accel.jupyter.open_notebooks import cell_text, evaluate
@@ -79,6 +81,29 @@ def test_a_kernel_that_runs_a_cell_is_said_to_be_busy(user: BlockingKernelClient
     user.input("")
     while user.get_shell_msg(timeout=LONG)["parent_header"].get("msg_id") != busy:
         pass
+
+
+def test_a_kernel_that_dies_is_said_to_have_died() -> None:
+    """Takes as long as Jupyter takes to notice."""
+
+    async def start_and_kill() -> str:
+        kernel = AsyncIOLoopKernelManager(autorestart=True)
+        await kernel.start_kernel()
+        try:
+            client = kernel.client()
+            client.start_channels()
+            await client.wait_for_ready(timeout=LONG)
+            client.execute("input()", allow_stdin=True)
+            await client.get_stdin_msg(timeout=LONG)
+            asked = asyncio.create_task(evaluate(server_with(kernel, "one.ipynb"), "one.ipynb", "'late'", LONG))
+            await kernel.signal_kernel(signal.SIGKILL)
+            client.stop_channels()
+            return await asked
+        finally:
+            await kernel.shutdown_kernel(now=True)
+
+    with pytest.raises(ValueError, match=r"the kernel of one.ipynb has died: once it runs again, run its cells"):
+        asyncio.run(start_and_kill())
 
 
 @pytest.mark.parametrize(

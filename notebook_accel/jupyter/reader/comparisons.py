@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from notebook_accel.errors import JobLostError
 from notebook_accel.jupyter.model import Comparison, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
+from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.jupyter.reader.run_metric import RunMetric
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.metric_text import metric_text
@@ -44,14 +45,16 @@ class Comparisons:
         complete = True
         for job_id in jobs[:MOST]:
             try:
-                run = self._run(job_id, metric)
-                complete = run.read(deadline) and complete
+                with telling_damage():
+                    run = self._run(job_id, metric)
+                    complete = run.read(deadline) and complete
+                    described = _described(run, metric)
             except (UnknownJobError, JobLostError) as error:
                 self._runs.pop((job_id, metric), None)
                 runs.append(_missing(job_id, str(error)))
             else:
                 names.update(run.names)
-                runs.append(_described(run, metric))
+                runs.append(described)
         return {"metric": metric, "names": list(names), "runs": runs, "complete": complete}
 
     def _run(self, job_id: str, metric: str) -> RunMetric:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-import traceback
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.model import JobListing, JobRow
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
-from notebook_accel.jupyter.reader.job_row import POINTS, damage, row, unreadable, without_superseded
+from notebook_accel.jupyter.reader.job_row import POINTS, row, telling_damage, unreadable, without_superseded
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import is_written_by_us
 from notebook_accel.launch.journal.records import Record
@@ -118,19 +117,16 @@ class JobList:
         runs = version[-1]
         began = time.thread_time()
         try:
-            if entry.fold is None and (runs or not brief) and self._may_begin(deadline):
-                entry.fold = JobFold(record)
-            if entry.fold is None or not entry.fold.update(deadline):
-                return self._brief_row(entry, record, version)
-            found = row(entry.fold.job, entry.fold.metric(POINTS))
-            entry.is_over = entry.fold.job.status.ended and not entry.fold.job.status.is_lost
-        except JobLostError as error:
-            found = unreadable(record, str(error))
-        except Exception as error:  # a damaged journal may hold anything, and must not hide the other jobs
-            if entry.full is None:
-                traceback.print_exc()  # in the log of the Jupyter server
+            with telling_damage(in_log=entry.full is None):
+                if entry.fold is None and (runs or not brief) and self._may_begin(deadline):
+                    entry.fold = JobFold(record)
+                if entry.fold is None or not entry.fold.update(deadline):
+                    return self._brief_row(entry, record, version)
+                found = row(entry.fold.job, entry.fold.metric(POINTS))
+                entry.is_over = entry.fold.job.status.ended and not entry.fold.job.status.is_lost
+        except JobLostError as error:  # which must not hide the other jobs
             entry.fold = None
-            found = unreadable(record, damage(error))
+            found = unreadable(record, str(error))
         entry.full = _Known(version, found)
         if found["live"]:
             entry.due = time.monotonic() + (time.thread_time() - began) * self._running() / SHARE

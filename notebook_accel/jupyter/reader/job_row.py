@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 
+from notebook_accel.errors import JobLostError, NotebookAccelError, StreamError
 from notebook_accel.jupyter.model import JobRow, Metric, Point
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.headline import headline
@@ -76,9 +79,25 @@ def unreadable(record: Record, reason: str) -> JobRow:
     }
 
 
-def damage(error: Exception) -> str:
-    """What is wrong with a job whose journal has led to an error that no reader expects."""
-    return f"its journal is damaged, or written by another version: {type(error).__name__}: {error}"
+@contextlib.contextmanager
+def telling_damage(*, in_log: bool = True) -> Iterator[None]:
+    """Makes an error that no reader expects say that a job can't be read: a damaged journal may hold anything.
+
+    Args:
+        in_log: Whether the log of the Jupyter server gets its traceback.
+
+    Raises:
+        JobLostError: There was such an error.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, NotebookAccelError) and not isinstance(error, StreamError):
+            raise
+        if in_log:
+            traceback.print_exc()
+        text = f"its journal is damaged, or written by another version: {type(error).__name__}: {error}"
+        raise JobLostError(text) from error
 
 
 def without_superseded(rows: Iterable[JobRow]) -> list[JobRow]:

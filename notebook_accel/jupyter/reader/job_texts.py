@@ -13,6 +13,7 @@ from typing import TypedDict
 from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.insight.comparison import compare
 from notebook_accel.jupyter.reader.job_list import find
+from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.launch.job import describe, output_log, progress
 from notebook_accel.launch.job.metric_charts import Spread
 from notebook_accel.launch.job.metric_text import metric_text
@@ -57,19 +58,22 @@ class JobTexts:
     def list(self, last: int) -> str:
         """The last jobs."""
         found = last_summaries(_within("last", last, MOST_JOBS))
-        lines = "\n".join(map(str, found))
+        lines = "\n".join(shortened(str(each), _LONGEST_LINE) for each in found)
         return _answer("The last jobs, the newest first." if found else "There are no jobs.", lines)
 
+    @telling_damage()
     def describe(self, job_id: str) -> str:
         """The state of a job."""
         followed = self._follow(job_id)
         return _answer(_named(followed), describe.summary(followed.job))
 
+    @telling_damage()
     def explain(self, job_id: str) -> str:
         """Why a job has failed, is stalled, or is slow."""
         followed = self._follow(job_id)
         return _answer(_named(followed), followed.job.explain().within(_SHORT))
 
+    @telling_damage()
     def log(self, job_id: str, rank: int | None, last: int, search: str) -> str:
         """The last lines of a job, or those that contain a text."""
         followed = self._follow(job_id)
@@ -85,6 +89,7 @@ class JobTexts:
         count = counted(len(shown), "line")
         return _answer(f"{_named(followed)} {count}, each with its rank.", "\n".join(reversed(shown)))
 
+    @telling_damage()
     def metric(self, job_id: str, metric: str, points: int) -> str:
         """A metric of a job over its steps."""
         followed = self._follow(job_id)
@@ -97,11 +102,13 @@ class JobTexts:
         rows = [f"{metric}  {metric_text(drawing).line}", head, *map(_point, drawing.points)]
         return _answer(_named(followed), "\n".join(map(visible, rows)))
 
+    @telling_damage()
     def compare(self, first: str, second: str) -> str:
         """Two jobs side by side."""
         one, other = self._follow(first), self._follow(second)
         return _answer(f"{_named(one)} {_named(other)}", repr(compare(one.job, other.job)))
 
+    @telling_damage()
     def look(self, job_id: str, until: str) -> Look:
         """What has happened to a job that somebody waits for."""
         condition = Condition.parse(until) if until else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event
 from notebook_accel.jupyter.model import PanelAnswer, PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
-from notebook_accel.jupyter.reader.job_row import damage
+from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
@@ -73,15 +72,11 @@ class Panels:
         record = find(job_id)
         self._forget(time.monotonic() - FORGOTTEN_AFTER)
         try:
-            return self._update(record, panel, seq, messages, seconds)
-        except BadMessageError:
-            raise
-        except Exception as error:
+            with telling_damage():
+                return self._update(record, panel, seq, messages, seconds)
+        except JobLostError as error:
             self._close(record)
-            if not isinstance(error, JobLostError):  # a damaged journal may hold anything
-                traceback.print_exc()  # in the log of the Jupyter server
-            reason = str(error) if isinstance(error, JobLostError) else damage(error)
-            raise UnreadableJobError(f"This job can't be read: {reason}") from error
+            raise UnreadableJobError(f"This job can't be read: {error}") from error
 
     def _update(
         self, record: Record, panel: str, seq: int, messages: Sequence[Mapping[str, Any]], seconds: float
