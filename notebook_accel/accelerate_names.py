@@ -70,7 +70,7 @@ class AccelerateModule(ModuleType):
 
 
 class RefusedNames:
-    """A finder of `sys.meta_path` that refuses imports of refused names.
+    """A finder of `sys.meta_path` that refuses imports of refused names, and names those that were meant.
 
     `from package import name` looks for a submodule of this name if the package has no such attribute, and so comes
     here. An `ImportError` from here ends the import; from a module's `__getattr__` it would also end `hasattr`.
@@ -78,7 +78,7 @@ class RefusedNames:
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         package, _, name = fullname.rpartition(".")
-        if package.partition(".")[0] == _PACKAGE and (text := _refusal(package, name)):
+        if package.partition(".")[0] == _PACKAGE and (text := _refusal(package, name) or _suggestion(package, name)):
             from notebook_accel.errors import UnsupportedNameError
 
             raise UnsupportedNameError(text, name=name)
@@ -108,6 +108,14 @@ def _refusal(module: str, name: str) -> str:
         except (ImportError, AttributeError) as error:
             return _not_loaded(name, error)
     return "" if name.startswith("_") else _advice().of_import(name, module.partition(".")[2])
+
+
+def _suggestion(module: str, name: str) -> str:
+    """The message about a name that nobody has, but that is similar to one of the module's; otherwise empty."""
+    from notebook_accel.errors import did_you_mean
+
+    hint = "" if name.startswith("_") else did_you_mean(name, dir(sys.modules[module]))
+    return f"cannot import {name!r} from {module}{hint}" if hint else ""
 
 
 def _not_loaded(name: str, error: Exception) -> str:

@@ -43,6 +43,17 @@ def test_what_accelerate_does_not_have_either_is_an_import_error() -> None:
         exec("from notebook_accel.utils.other import DeepSped")
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [("from notebook_accel import notebook_launch", "notebook_launcher"),
+     ("from notebook_accel import Acelerator", "Accelerator"),
+     ("from notebook_accel.utils import set_sed", "set_seed")],
+)  # fmt: skip
+def test_an_import_of_a_misspelled_name_names_the_one_that_was_meant(line: str, meant: str) -> None:
+    with pytest.raises(ImportError, match=rf"cannot import .+; did you mean {meant}\?"):
+        exec(line)
+
+
 def test_whoever_looks_through_all_modules_imports_nothing() -> None:
     code = """if True:
         import notebook_accel, sys
