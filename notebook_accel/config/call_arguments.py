@@ -111,10 +111,41 @@ def check_call(function: Any, args: Any, kwargs: Any) -> tuple[Callable[..., Any
         raise ConfigurationError(f"the first argument must be a function, not {function!r:.80}. {hint}")
     _check_that_a_call_runs(function)
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
-        raise ConfigurationError(f"args must be a tuple, not {args!r:.80}. For one argument write args=(value,).")
+        write = "For one argument write args=(value,)."
+        if type(args) is int:
+            write += f" For {args} ranks write num_processes={args}."
+        elif isinstance(args, Mapping):
+            write += " For keyword arguments write kwargs={...}."
+        raise ConfigurationError(f"args must be a tuple, not {args!r:.80}. {write}")
     if kwargs is not None and not (isinstance(kwargs, Mapping) and all(isinstance(key, str) for key in kwargs)):
         raise ConfigurationError(f"kwargs must be a dict with names as its keys, not {kwargs!r:.80}")
     return function, tuple(args), dict(kwargs or {})
+
+
+def check_fit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: str) -> None:
+    """Refuses arguments that a call would refuse on every rank.
+
+    Args:
+        function: The function.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        given: What the user calls them: `lr as keyword arguments`.
+
+    Raises:
+        ConfigurationError: The function doesn't take them.
+    """
+    try:  # what a decorator has made of the function is called, which may add arguments
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # its parameters are not known
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        inner = getattr(function, "func", function)  # a partial's
+        name = getattr(inner, "__name__", type(inner).__name__)
+        raise ConfigurationError(
+            f"{name}() can't be called with {given}: {error}. Its parameters are {name}{signature!s:.300}"
+        ) from None
 
 
 def _check_that_a_call_runs(function: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
-from notebook_accel.config.call_arguments import check_call, check_flag, launch_advice
+from notebook_accel.config.call_arguments import check_call, check_fit, check_flag, launch_advice
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, HardwareError, UnknownArgumentError, did_you_mean
 from notebook_accel.launch.driver import launcher
@@ -173,19 +173,7 @@ def check_parameters(call: Call, parameters: Mapping[str, Any]) -> None:
     twice = ", ".join(name for name in parameters if name in kwargs)
     if twice:
         raise ConfigurationError(f"kwargs has {twice}, which the trials set: leave it out there")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # its parameters are not known
-        return
-    try:
-        signature.bind(*args, **kwargs, **parameters)
-    except TypeError as error:
-        name = launcher.name_of(function)
-        given = ", ".join(parameters)
-        raise ConfigurationError(
-            f"{title(name)} can't be called with {given} as keyword arguments: {error}. Its parameters are "
-            f"{name}{signature}"
-        ) from None
+    check_fit(function, args, {**kwargs, **parameters}, f"{', '.join(parameters)} as keyword arguments")
 
 
 def _halving(first: Any, factor: Any, metric: str | None, facts: Facts) -> Halving | None:

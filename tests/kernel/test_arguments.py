@@ -267,7 +267,31 @@ def test_an_argument_that_is_not_known_is_refused(notebook: Notebook):
     assert (cell.error, "num_procs" in cell.error_text) == ("UnknownArgumentError", True)
 
 
-def test_arguments_that_do_not_fit_the_function_are_an_error_of_the_ranks(notebook: Notebook):
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [("", "missing a required argument: 'x'"), ("(1, 2), ", "too many positional arguments"),
+     ("kwargs={'y': 1}, ", "missing a required argument: 'x'")],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_the_function_are_refused(notebook: Notebook, arguments: str, problem: str):
     notebook.check("def one(x): return x")
-    cell = notebook.run("notebook_launcher(one, (1, 2), num_processes=2)")
-    assert cell.traceback.startswith("RankError: both ranks raised TypeError: one() takes 1 positional argument")
+    cell = notebook.run(f"notebook_launcher(one, {arguments}num_processes=2)")
+    expected = f"one() can't be called with the args= and kwargs= of this launch: {problem}. Its parameters are one(x)"
+    assert (cell.error, cell.error_text) == ("ConfigurationError", expected)
+
+
+def test_the_arguments_that_a_decorator_adds_are_not_missing(notebook: Notebook):
+    notebook.check("""
+        import functools
+
+        def with_two(function):
+            return functools.wraps(function)(lambda *args: function(2, *args))
+
+        @with_two
+        def add(one, other): return one + other
+    """)
+    assert notebook.value("notebook_launcher(add, (1,), num_processes=2)") == [3, 3]
+
+
+def test_an_error_without_a_line_of_the_user_is_not_told_twice(notebook: Notebook):
+    cell = notebook.run("notebook_launcher(int, ('x',), num_processes=2)")
+    assert cell.traceback.count("invalid literal for int() with base 10: 'x'") == 1

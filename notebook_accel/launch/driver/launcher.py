@@ -19,6 +19,7 @@ from notebook_accel.config import LaunchConfig
 from notebook_accel.config.call_arguments import (
     check_call,
     check_detach,
+    check_fit,
     check_flag,
     debug_advice,
     launch_advice,
@@ -170,6 +171,7 @@ def notebook_launcher(
 
         settings = resolve(given)  # picks what is a setting by its name
         call = check_call(function, args, kwargs)
+        check_fit(*call, "the args= and kwargs= of this launch")
         check_detach(detach, block)
         check_flag("in_process", in_process)
         if detach:

@@ -196,7 +196,8 @@ def _raised(state: RankState, failed: Failed, *, is_cause: bool) -> RankFailure:
         summary = f"raised {text}"
         if failed.from_peer:
             summary += " (its connection was lost because another rank had ended)"
-    parts = [_format_chain(failed.chain), *resources.memory_at_exception(state, failed.out_of_memory)]
+    chain = _format_chain(failed.chain)
+    parts = [*([chain] if chain != text else []), *resources.memory_at_exception(state, failed.out_of_memory)]
     return RankFailure((state.rank,), summary, "\n\n".join(parts), _unpickle(failed))
 
 
