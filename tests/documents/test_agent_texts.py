@@ -1,7 +1,7 @@
 """What agents read is enough: a client that knows nothing else starts a training run, and mends it.
 
 It takes its commands from the code blocks of the skill, and puts in what it wants to run. The function that it is asked
-to train, a file of its user's, has two faults.
+to train, a file of its user's, has two faults, and needs a file that isn't there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ GENERATE = runpy.run_path(str(ROOT / "scripts" / "generate.py"))
 SKILL: Path = GENERATE["SKILL"]
 TRAINING = """
 import threading
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -40,6 +41,8 @@ def train(size, is_stuck):
             if is_stuck and accelerator.process_index == 1:
                 threading.Event().wait()
             activations = torch.empty(size)
+        if epoch == 2:
+            weight = float(Path("weight.txt").read_text())
         for inputs, targets in loader:
             loss = torch.nn.functional.mse_loss(model(inputs), targets)
             accelerator.backward(loss)
@@ -47,6 +50,8 @@ def train(size, is_stuck):
             optimizer.zero_grad()
             report(loss=loss)
 """
+STEPS = 3 * 1024 // 32 // 2
+"""Of the whole training, on two ranks."""
 
 
 class Client:
@@ -72,10 +77,14 @@ class Client:
         assert "run `python start.py`" in self._text
         self.job = self._bash("python start.py").stdout.split()[-1]
 
+    def look_up(self) -> None:
+        """Takes the last job for its own, as the block of commands does."""
+        [line] = [line for line in self._lines() if line.startswith("job=$(")]
+        self.job = self._bash(f"{line}\necho $job").stdout.strip()
+
     def run(self, command: str, *, until: bool = False) -> tuple[int, str]:
         """Runs one of the commands of the text, and returns the exit code and what it printed."""
-        lines = [line for block in self._blocks if block.kind == "bash" for line in block.code.splitlines()]
-        [line] = [line for line in lines if line.startswith(f"notebook-accel {command} $job")]
+        [line] = [line for line in self._lines() if line.startswith(f"notebook-accel {command} $job")]
         done = self._bash(f"job={self.job}\n" + (line if until else re.sub(r"--until '[^']*'", "", line)))
         return done.returncode, done.stdout
 
@@ -90,6 +99,9 @@ class Client:
         """What the text says is to be done about a finding."""
         [found] = re.findall(rf"^\| [^|]*`{kind}`[^|]* \| ([^|]*) \|$", self._text, re.MULTILINE)
         return str(found)
+
+    def _lines(self) -> list[str]:
+        return [line for block in self._blocks if block.kind == "bash" for line in block.code.splitlines()]
 
     def _bash(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -110,7 +122,7 @@ def kind(explained: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_a_client_that_knows_only_the_skill_trains_and_mends(tmp_path: Path) -> None:
-    """Takes long on a busy machine: it launches three jobs, and each command is a process."""
+    """Takes long on a busy machine: it launches four jobs, and each command is a process."""
     (tmp_path / "training.py").write_text(TRAINING)
     client = Client(SKILL, tmp_path)
 
@@ -135,11 +147,23 @@ def test_a_client_that_knows_only_the_skill_trains_and_mends(tmp_path: Path) -> 
     assert "smaller batch" in client.next_step("out of memory")
 
     client.start("64, False")
+    assert client.wait()[0] == 1
+    _, text = client.run("explain")
+    assert kind(text) == "failed"
+    assert "No such file or directory: 'weight.txt'" in text
+    assert "read the traceback" in client.next_step("failed")
+    assert f"notebook-accel resume {client.job}" in text
+    (tmp_path / "weight.txt").write_text("1.0")
+    failed = client.job
+    code, text = client.run("resume")
+    assert code == 0, text
+    client.look_up()
+    assert client.job != failed
     code, text = client.wait()
     assert code == 0, text
     found = re.search(r"done.*last at report (\d+)", client.run("job")[1], re.DOTALL)
     assert found
-    assert int(found[1]) < 3 * 1024 // 32 // 2, "it started over"
+    assert int(found[1]) < STEPS // 2, "it trained again what was done"
 
 
 def test_what_agents_read_is_made_of_the_pages() -> None:
