@@ -111,7 +111,7 @@ def _refusal(module: str, name: str) -> str:
 
 
 def _suggestion(module: str, name: str) -> str:
-    """The message about a name that nobody has, but that is similar to one of the module's; otherwise empty."""
+    """The message about a name that no module has, but that is similar to one of the module's; otherwise empty."""
     from notebook_accel.errors import did_you_mean
 
     hint = "" if name.startswith("_") else did_you_mean(name, dir(sys.modules[module]))

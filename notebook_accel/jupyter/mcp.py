@@ -27,7 +27,7 @@ MOST_SECONDS = 50.0
 """How long a call may wait: clients give up after a minute."""
 _START_SECONDS, _LAUNCH_SECONDS = 40.0, 10.0
 """How long a kernel may take to start a job, which also waits for a cell that runs, and how much of that is left for it
-to launch the job. If it begins later, it starts nothing, since nobody would learn of the job."""
+to launch the job. If it begins later, it starts nothing, since the client would not learn of the job."""
 _INTERVAL = 0.5
 _LONGEST_NAME, _LONGEST_REASON, _LONGEST_ERROR = 60, 200, 1000
 

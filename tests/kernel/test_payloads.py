@@ -21,6 +21,9 @@ class Case:
 
 CASES = [
     Case("a lambda", "f = lambda: 5", 5),
+    Case("what IPython defines under the names of Python's", "import io\ndef f(): return open is io.open, type(exit).__name__, exit is not quit", (True, "Quitter", True)),
+    Case("code that looks for IPython", "def f():\n    try: return get_ipython()\n    except NameError: return 'none'", "none"),
+    Case("a name of IPython's that the notebook has bound again", "def exit(): return 6\ndef f(): return exit()", 6),
     Case(
         "the names of Accelerate",
         "import notebook_accel as accelerate\nfrom notebook_accel import utils\n"

@@ -41,9 +41,12 @@ _CODE_FIELDS = (
 )
 """What `types.CodeType` takes, in its order; each is an attribute of a code object, behind `co_`."""
 
+_IPYTHONS = ("exit", "quit", "open", "get_ipython")
+_NOTHING = object()
+
 
 class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """Sends what cloudpickle leaves out, or rebuilds wrongly.
+    """Sends what cloudpickle leaves out, or rebuilds wrongly, and leaves out what is IPython's.
 
     What is rebuilt wrongly is in `definitions.py`. Left out are imported modules of a class of their own, such as
     `torch.backends` and `torch.backends.cudnn`, which are sent by name; `getpass`, which notebooks replace, by name
@@ -75,12 +78,24 @@ class _Complete(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is un
             found |= _annotated(obj.__annotations__, obj.__globals__)
             sent = reduced[2][1]["__globals__"]
             sent.update({name: obj.__globals__[name] for name in sorted(found - sent.keys())})
+            for name in _of_ipython(obj.__globals__).intersection(sent):
+                del sent[name]
             return definitions.reduce_dispatch(obj) or reduced
         return reduced
 
     def reduced_class(self, cls: type, reduced: definitions.Reduced) -> definitions.Reduced:
         """What is sent of a class that is sent by value."""
         return reduced
+
+
+def _of_ipython(namespace: Mapping[str, Any]) -> set[str]:
+    """The names of the notebook that IPython has defined there, of what belongs to its process.
+
+    Without them, a function has Python's own of the same names, and no `get_ipython`, as in a script.
+    """
+    shell = getattr(namespace.get("get_ipython"), "__self__", None)
+    hidden = getattr(shell, "user_ns_hidden", {})
+    return {name for name in _IPYTHONS if name in namespace and namespace[name] is hidden.get(name, _NOTHING)}
 
 
 def _class_body_names(code: types.CodeType) -> set[str]:
