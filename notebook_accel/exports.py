@@ -80,7 +80,7 @@ TABLE = (
         has_offloaded_params id_tensor_storage load_state_dict named_module_tensors retie_parameters
         set_module_tensor_to_device"""),
     Row("train.helpers.objects", "utils.other", "",
-        """clean_state_dict_for_safetensors convert_bytes get_pretty_name is_port_in_use merge_dicts
+        """check_os_kernel clean_state_dict_for_safetensors convert_bytes get_pretty_name is_port_in_use merge_dicts
         recursive_getattr"""),
     Row("train.helpers.parallel_models", "utils.modeling", "", "is_peft_model"),
     Row("train.helpers.parallel_models", "utils.operations", "", "convert_outputs_to_fp32"),
@@ -124,7 +124,8 @@ TABLE = (
         TorchTensorParallelPlugin""",
         "KwargsHandler"),
     Row("train.ranks.collectives", "utils.operations",
-        "broadcast broadcast_object_list gather gather_object pad_across_processes reduce", "copy_tensor_to_devices"),
+        "broadcast broadcast_object_list gather gather_object pad_across_processes reduce",
+        "CannotPadNestedTensorWarning copy_tensor_to_devices"),
     Row("train.ranks.gradient_state", "state", "GradientState"),
     Row("train.ranks.logging", "logging", "get_logger", "MultiProcessAdapter"),
     Row("train.ranks.seeds", "utils.random", "set_seed synchronize_rng_states", "synchronize_rng_state"),
@@ -248,10 +249,10 @@ ACCELERATES = (
         get_state_dict_from_offload get_state_dict_offloaded_model load_offloaded_weights"""),
     Row("accelerate.utils.offload", "utils.offload", "", """OffloadedWeightsLoader PrefixedDataset
         extract_submodules_state_dict load_offloaded_weight offload_state_dict offload_weight save_offload_index"""),
-    Row("accelerate.utils.operations", "utils.operations", "", """CannotPadNestedTensorWarning ConvertOutputsToFp32
-        TENSOR_INT_TO_DTYPE TENSOR_TYPE_TO_INT get_shape is_torch_xpu_tensor pad_input_tensors"""),
-    Row("accelerate.utils.other", "utils.other", "", """TORCH_SAFE_GLOBALS check_os_kernel compile_regions_fsdp2
-        get_free_port get_model_tp_size has_repeated_blocks is_repeated_blocks"""),
+    Row("accelerate.utils.operations", "utils.operations", "", """ConvertOutputsToFp32 TENSOR_INT_TO_DTYPE
+        TENSOR_TYPE_TO_INT get_shape is_torch_xpu_tensor pad_input_tensors"""),
+    Row("accelerate.utils.other", "utils.other", "", """TORCH_SAFE_GLOBALS compile_regions_fsdp2 get_free_port
+        get_model_tp_size has_repeated_blocks is_repeated_blocks"""),
     Row("accelerate.utils.torch_xla", "utils.torch_xla", "", "install_xla"),
     Row("train.helpers.cpu_offload", "big_modeling", "cpu_offload_with_hook"),
     Row("train.helpers.cpu_offload", "hooks", "", "CpuOffload"),

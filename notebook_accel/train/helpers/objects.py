@@ -1,8 +1,10 @@
-"""Helpers for dicts, attributes, names, sizes and ports."""
+"""Helpers for dicts, attributes, names, and sizes; and for what the system has: a port, and a kernel."""
 
 from __future__ import annotations
 
 import functools
+import platform
+import re
 import socket
 from typing import Any
 
@@ -12,6 +14,7 @@ from notebook_accel.train.helpers.module_tensors import id_tensor_storage
 from notebook_accel.train.ranks.logging import get_logger
 
 _TORCHRUN_PORT = 29500
+_OLDEST_KERNEL = (5, 5)
 _log = get_logger(__name__)
 
 
@@ -49,6 +52,15 @@ def is_port_in_use(port: int | None = None) -> bool:
     """Whether something listens on a port of this machine; by default 29500, which torchrun uses."""
     with socket.socket() as probe:
         return probe.connect_ex(("localhost", _TORCHRUN_PORT if port is None else port)) == 0
+
+
+def check_os_kernel() -> None:
+    """Warns, on the main rank, if this machine has a kernel of Linux that is known to make ranks hang."""
+    release = platform.release()
+    found = re.match(r"(\d+)\.(\d+)", release)
+    if platform.system() == "Linux" and found and (int(found[1]), int(found[2])) < _OLDEST_KERNEL:
+        oldest = ".".join(map(str, _OLDEST_KERNEL))
+        _log.warning("Linux %s is older than %s, so the ranks may hang: update the system.", release, oldest)
 
 
 def clean_state_dict_for_safetensors(state_dict: dict[str, Any]) -> dict[str, Any]:

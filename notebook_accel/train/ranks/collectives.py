@@ -8,6 +8,7 @@ a collective of its own (`PartialState.compare_calls`).
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -180,11 +181,16 @@ def copy_tensor_to_devices(tensor: torch.Tensor | None = None) -> torch.Tensor:
     return sent
 
 
+class CannotPadNestedTensorWarning(UserWarning):
+    """A nested tensor was not padded."""
+
+
 def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
     """Pads each tensor along a dimension to the size of the longest of all ranks.
 
     Args:
-        tensor: A tensor or a tree of tensors, each with the same number of dimensions on all ranks.
+        tensor: A tensor or a tree of tensors, each with the same number of dimensions on all ranks. Nested ones stay
+            as they are, with a warning.
         dim: Tensors that do not have this dimension stay as they are.
         pad_index: The value to fill with.
         pad_first: Whether to fill at the beginning rather than at the end.
@@ -199,7 +205,13 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
     if not state.use_distributed:
         return tensor
     state.compare_calls(f"pad_across_processes(dim={dim})", tensor, sizes=False)
-    shapes = all_objects([tuple(leaf.shape) for leaf in pytree.leaves(tensor)])
+    leaves = pytree.leaves(tensor)
+    if any(leaf.is_nested for leaf in leaves):
+        advice = "torch.nested.to_padded_tensor(tensor, 0) makes tensors that it pads"
+        warnings.warn(
+            f"pad_across_processes leaves nested tensors as they are: {advice}", CannotPadNestedTensorWarning, 2
+        )
+    shapes = all_objects([_sizes(leaf) for leaf in leaves])
     if len({tuple(map(len, each)) for each in shapes}) > 1:
         texts = [", ".join(map(str, each)) or "no tensors" for each in shapes]
         raise collective_check.mismatch("pad_across_processes", _by_rank(texts), sizes=False)
@@ -207,9 +219,14 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
 
     def pad(leaf: torch.Tensor) -> torch.Tensor:
         size = next(longest)
-        return _pad_one(leaf, dim, size, pad_index, pad_first) if _has(leaf.shape, dim) else leaf
+        return _pad_one(leaf, dim, size, pad_index, pad_first) if _has(_sizes(leaf), dim) else leaf
 
     return pytree.recursively_apply(pad, tensor)
+
+
+def _sizes(leaf: torch.Tensor) -> Sequence[int]:
+    """What a leaf can be padded to: its shape, or nothing if its rows have shapes of their own."""
+    return () if leaf.is_nested else tuple(leaf.shape)
 
 
 def _has(shape: Sequence[int], dim: int) -> bool:
@@ -242,7 +259,7 @@ def _exchange_checked(
         combine: Computes a result from this rank's leaf and those of all ranks, if they travelled with the shapes.
         collective: Computes a result by a collective for each leaf, if they did not.
     """
-    leaves = [leaf.detach() for leaf in pytree.tensors(data, operation)]
+    leaves = [leaf.detach() for leaf in pytree.strided(data, operation)]
     head = f"{operation} {', '.join(map(collective_check.describe, leaves))}"
     if PartialState().communicator.compares_shapes:
         body = packing.pack(leaves) if _fit_one_message(leaves) else None

@@ -148,6 +148,26 @@ def tensors(data: Any, operation: str) -> list[torch.Tensor]:
     return found
 
 
+def strided(data: Any, operation: str) -> list[torch.Tensor]:
+    """The same, for an operation that takes only tensors with one size for each dimension, and all their elements.
+
+    Raises:
+        TypeError: As `tensors`; or a tensor is nested or sparse.
+    """
+    found = tensors(data, operation)
+    for leaf in found:
+        if leaf.is_nested:
+            raise TypeError(
+                f"{operation} doesn't take nested tensors, whose rows differ in length: pad the rows, as in "
+                f"{operation}(torch.nested.to_padded_tensor(tensor, 0)), or pass tensor.unbind(), the list of its rows, "
+                "to gather_object"
+            )
+        if leaf.layout is not torch.strided:
+            kind = str(leaf.layout).removeprefix("torch.")
+            raise TypeError(f"{operation} doesn't take tensors of the layout {kind}: pass tensor.to_dense()")
+    return found
+
+
 def _other_leaf(operation: Any, leaf: Any) -> str:
     kinds = "tensors, and lists, tuples, mappings, and dataclasses of tensors"
     return f"{operation} takes {kinds}; found a {type(leaf).__name__}"

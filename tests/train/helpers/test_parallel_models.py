@@ -116,3 +116,14 @@ def test_a_bar_is_shown_on_the_first_rank_only(ranks: Ranks) -> None:
 def test_a_bar_over_a_bool_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="pass main_process_only="):
         tqdm(True, range(3))
+
+
+@pytest.mark.parametrize(("release", "is_old"), [("5.4.0-1", True), ("4.19", True), ("5.15.0", False), ("10", False)])
+def test_an_old_kernel_of_linux_is_warned_of(
+    release: str, is_old: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(objects.platform, "release", lambda: release)
+    monkeypatch.setattr(objects.platform, "system", lambda: "Linux")
+    objects.check_os_kernel()
+    said = [f"Linux {release} is older than 5.5, so the ranks may hang: update the system."]
+    assert [record.getMessage() for record in caplog.records] == (said if is_old else [])

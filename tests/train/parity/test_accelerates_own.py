@@ -14,6 +14,7 @@ from typing import Any
 import accelerate.state
 import pytest
 import torch
+from accelerate.logging import MultiProcessAdapter
 from torch import nn
 
 import notebook_accel
@@ -64,9 +65,10 @@ def states_used(found: Any, seen: set[int]) -> Iterator[str]:
             continue
         seen.add(id(function))
         for name in {name for code in codes(function.__code__) for name in code.co_names}:
-            if name in STATES:
+            value = function.__globals__.get(name)
+            if name in STATES or isinstance(value, MultiProcessAdapter):  # it asks the state for the rank
                 yield f"{function.__qualname__} uses {name}"
-            yield from states_used(function.__globals__.get(name), seen)
+            yield from states_used(value, seen)
 
 
 @pytest.mark.parametrize("name", exports.of_accelerate())

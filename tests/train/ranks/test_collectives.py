@@ -16,7 +16,7 @@ from notebook_accel import (
 )
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.ranks import communicator
-from notebook_accel.utils import copy_tensor_to_devices
+from notebook_accel.utils import CannotPadNestedTensorWarning, copy_tensor_to_devices
 from tests.train.conftest import Cases, Ranks
 
 SMALL, LARGEST = communicator.MIN_SIZE, communicator.MAX_SIZE
@@ -199,9 +199,50 @@ def on_ranks() -> dict[int, Cases]:
         *nested,
         *((objects, size) for size in OBJECT_SIZES),
         *((mismatch, operation, size) for operation in OPERATIONS for size in (3, LARGE)),
+        *((of_other_layouts, debug) for debug in (False, True)),
         *((function,) for function in (of_changing_sizes, padded, padded_from_the_end, padded_with_other_dimensions)),
     ]
     return {2: Cases({call: call for call in on_two}), 3: Cases({call: call for call in nested}, size=3)}
+
+
+def rows(layout: torch.layout) -> torch.Tensor:
+    """A nested tensor of a row more on rank 1 than on rank 0."""
+    return torch.nested.nested_tensor([torch.ones(2 + at) for at in range(1 + PartialState().process_index)], layout=layout)
+
+
+def of_other_layouts(debug: bool) -> list[str]:
+    """Also what `pad_across_processes` makes of them. With `debug`, ranks compare them first."""
+    PartialState().debug = debug
+    said = []
+    for tensor in (rows(torch.jagged), rows(torch.strided), torch.eye(2).to_sparse()):
+        for operation in (gather, reduce, broadcast):
+            try:
+                operation({"x": tensor})
+            except TypeError as error:
+                said.append(str(error))
+    for layout in (torch.jagged, torch.strided):
+        nested = rows(layout)
+        with pytest.warns(CannotPadNestedTensorWarning, match="leaves nested tensors as they are"):
+            kept, padded = pad_across_processes([nested, torch.ones(1 + PartialState().process_index)])
+        assert kept is nested
+        said.append(str(len(padded)))
+    PartialState().debug = False
+    return said
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_nested_and_sparse_tensors_are_refused_or_stay(debug: bool, on_ranks: dict[int, Cases]) -> None:
+    found = on_ranks[2][of_other_layouts, debug]
+    assert found[0] == found[1]
+    *refused, one, other = found[0]
+    assert [each.split(":")[0] for each in refused] == [
+        f"{name} doesn't take {what}"
+        for what in (*["nested tensors, whose rows differ in length"] * 2, "tensors of the layout sparse_coo")
+        for name in ("gather", "reduce", "broadcast")
+    ]
+    assert "gather(torch.nested.to_padded_tensor(tensor, 0))" in refused[0]
+    assert refused[-1].endswith("pass tensor.to_dense()")
+    assert one == other == "2"
 
 
 def test_one_rank_keeps_what_it_has() -> None:
