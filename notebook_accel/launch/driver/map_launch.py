@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +79,8 @@ class MapLaunch(Launch):
                 results=self._results,
                 check=order.write.check,
             )
-            alone = partial(_alone, replace(planned, size=1), environ)
-            super().__init__(IndependentEngine(engine, alone, self._work), planned, environ, packed, *args, **options)
+            of_each = IndependentEngine(engine, self._alone, self._work)
+            super().__init__(of_each, planned, environ, packed, *args, **options)
         except BaseException:
             self._results.close()
             raise
@@ -117,13 +116,12 @@ class MapLaunch(Launch):
         if event.status != Status.DONE and folder is not None and count:
             console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make the same call again")
 
-
-def _alone(plan: Plan, environ: Mapping[str, str], spec: RanksSpec, rank: int) -> RanksSpec:
-    """What to start for a rank that is a world of its own, on the device that it would have among all."""
-    rendezvous = open_rendezvous(replace(plan.config, port=0), 0)
-    (made,) = environment.of_ranks(plan, rendezvous, environ)
-    own = {**made, "LOCAL_RANK": str(rank), "NOTEBOOK_ACCEL_JOB": spec.environments[rank]["NOTEBOOK_ACCEL_JOB"]}
-    return replace(spec, environments=[own], rendezvous=rendezvous, pace=spec.report_interval)
+    def _alone(self, spec: RanksSpec, rank: int) -> RanksSpec:
+        """What to start for a rank that is a world of its own, on the device that it would have among all."""
+        rendezvous = open_rendezvous(replace(self._plan.config, port=0), 0)
+        (made,) = environment.of_ranks(replace(self._plan, size=1), rendezvous, self._environ)
+        own = {**made, "LOCAL_RANK": str(rank)}
+        return replace(spec, environments=[own], rendezvous=rendezvous, pace=spec.report_interval)
 
 
 def _describe(failures: Sequence[FailedItem], count: int) -> str:

@@ -39,6 +39,7 @@ def map_on_ranks(
     name: str | None = None,
     notes: str | None = None,
     notify: str | Callable[[Any], object] | Sequence[str | Callable[[Any], object]] | None = None,
+    wait: str | None = None,
     block: bool | None = None,
     detach: bool = False,
 ) -> Any:
@@ -69,6 +70,7 @@ def map_on_ranks(
         name: What to call the job.
         notes: A note for yourself.
         notify: Where to send a notification if the job ends, fails, or stalls.
+        wait: With `free`, the ranks start once their GPUs are free.
         block: With `False`, returns a `Job` at once; its `result()` is what this function returns otherwise.
         detach: With `True`, also returns a `Job` at once, and the map continues even if the notebook's kernel ends;
             `attach` finds it from any other kernel. The items are pickled as a whole, and a generator is read first.
@@ -105,6 +107,7 @@ def map_on_ranks(
             "name": name,
             "notes": notes,
             "notify": notify,
+            "wait": wait,
         }
     )
     if settings.cluster or settings.num_nodes > 1:

@@ -57,6 +57,9 @@ class IndependentEngine(Engine):
     def is_importing(self, modules: Collection[str]) -> bool:
         return self._engine.is_importing(modules)
 
+    def share(self, *, at_exit: bool = False) -> None:
+        self._engine.share(at_exit=at_exit)
+
     def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
         if spec.rendezvous.listener is not None:
             spec.rendezvous.listener.close()

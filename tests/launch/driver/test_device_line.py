@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from notebook_accel import hardware, notebook_launcher
+from notebook_accel import hardware, map_on_ranks, notebook_launcher
 from notebook_accel.errors import ConfigurationError, JobCancelledError, LaunchError
 from notebook_accel.hardware import DeviceUse
 from notebook_accel.hardware.nvidia import NvmlProbe
 from notebook_accel.jupyter.reader.job_row import row
-from notebook_accel.launch.driver import device_line
+from notebook_accel.launch.driver import detach, device_line
+from notebook_accel.launch.driver.detached_main import JobOrder
+from notebook_accel.launch.driver.launch import Launch
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
@@ -160,6 +163,55 @@ def test_a_gpu_for_one_process_is_waited_for_however_little_memory_it_holds(
     wait_until(lambda: job.awaits.startswith("for GPU 0, where processes hold 1 MB"))
     HELD.clear()
     assert job.result() == [str(tmp_path / "done")]
+
+
+def uses(item: int) -> tuple[int, str]:
+    """On a rank of a map: the GPUs that it can use."""
+    import os
+
+    return item, os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_map_waits_as_well(four_gpus: list[str]) -> None:
+    HELD.update({uuid: DeviceUse(60 << 30) for uuid in four_gpus[:3]})
+    job = map_on_ranks(uses, range(4), num_processes=2, wait="free", block=False)
+    wait_until(lambda: job.awaits.startswith("for 2 of 4 GPUs, such as GPU 0"))
+    del HELD[four_gpus[1]]
+    assert job.result() == [(item, "1,3") for item in range(4)]
+
+
+def on_four_gpus(held: str, make: Callable[..., Launch], *args: Any, **options: Any) -> Launch:
+    """PROCESS driver: makes a launch where processes hold GPU 0 until a file is gone."""
+    found = DETECT({}, NvmlProbe(lambda: FakeNvml([FakeGpu("NVIDIA H100", 80 << 30)] * 4)))
+    hardware.detect = lambda *_: found
+    hardware.memory_use = lambda: {found.gpus[0].uuid: DeviceUse(60 << 30)} if Path(held).exists() else {}
+    device_line.LOOK = 0.05
+    return make(*args, **options)
+
+
+def test_a_detached_job_waits_in_a_process_of_its_own(
+    tmp_path: Path, four_gpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Takes seconds: each such process starts a server."""
+
+    def order(*given: Any) -> detach.JobOrder:
+        *others, make = given
+        return JobOrder(*others, make=partial(on_four_gpus, str(tmp_path / "held"), make))
+
+    monkeypatch.setattr(detach, "JobOrder", order)
+    (tmp_path / "held").touch()
+    waiting = {"wait": "free", "detach": True, "num_processes": 4}
+    first: Job = notebook_launcher(visible_until, (str(tmp_path / "done"),), name="first", **waiting)
+    wait_until(lambda: first.awaits == "for GPU 0, where processes hold 60.0 GB")
+    second: Job = map_on_ranks(uses, range(4), name="second", **waiting)
+    wait_until(lambda: second.awaits == "for first of another process")
+    assert not has_begun(first)()
+    (tmp_path / "held").unlink()
+    wait_until(has_begun(first))
+    assert not has_begun(second)()
+    (tmp_path / "done").touch()
+    assert first.result() == ["0,1,2,3"] * 4
+    assert second.result() == [(item, "0,1,2,3") for item in range(4)]
 
 
 def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> None:
