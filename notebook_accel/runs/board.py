@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.insight import pictures
 from notebook_accel.insight.pictures import AMBER, BLUE, GREEN, RED, badge, div, element, lab_button, progress_bar
 from notebook_accel.launch.job import progress, text
@@ -69,6 +70,19 @@ class Facts:
     def sign(self, metric: str) -> int:
         """1 if greater values of a metric are better, -1 if lower ones are, 0 if that is unknown."""
         return self._sign if self._sign and metric == self.metric else better(metric)
+
+    def known_sign(self, metric: str) -> int:
+        """The same, for what has to know it.
+
+        Raises:
+            ConfigurationError: It is unknown.
+        """
+        sign = self.sign(metric)
+        if not sign:
+            raise ConfigurationError(
+                f"the name {metric!r} doesn't tell which values are good: pass goal='min' or goal='max'"
+            )
+        return sign
 
     def ranked(self, metric: str, sign: int) -> list[Trial]:
         """The trials whose last value of a metric counts, the best one first."""

@@ -22,6 +22,7 @@ from notebook_accel.errors import ConfigurationError, JobLostError
 from notebook_accel.launch.job.text import size
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import make_private, open_private, write_all
+from notebook_accel.launch.show import console
 from notebook_accel.owner import Owner
 from notebook_accel.runs.trial import Measured, State, Trial
 
@@ -45,10 +46,10 @@ class Record:
     def id(self) -> str:
         return self.path.name.rpartition("-")[2]
 
-    def add(self, **line: Any) -> OSError | None:
-        """Adds a line; returns the error with which that failed for the first time."""
+    def add(self, **line: Any) -> None:
+        """Adds a line."""
         if self.failed:
-            return None
+            return
         try:
             fd = open_private(self.path / "trials", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
@@ -56,14 +57,17 @@ class Record:
             finally:
                 os.close(fd)
         except OSError as error:
-            self.failed = True
-            return error
-        return None
+            self.fail(error)
 
-    def add_begin(self, trial: Trial, *, detached: bool) -> OSError | None:
+    def fail(self, error: OSError) -> None:
+        """Takes no more lines, and says so."""
+        self.failed = True
+        console.current.notice(f"the sweep is not recorded, so resume won't find it: {error}")
+
+    def add_begin(self, trial: Trial, *, detached: bool) -> None:
         """Records that a trial runs."""
         values = {name: each for name, each in trial.parameters.items() if isinstance(each, _PLAIN)}
-        return self.add(
+        self.add(
             trial=trial.number,
             parameters=_text(trial.parameters),
             values=values,
@@ -71,11 +75,11 @@ class Record:
             detached=detached,
         )
 
-    def add_end(self, trial: Trial) -> OSError | None:
+    def add_end(self, trial: Trial) -> None:
         """Records how a trial has ended, and what it returned."""
         lost = trial.value_lost or self._store(trial)
         measured = {name: list(each) for name, each in trial.measured.items()}
-        return self.add(
+        self.add(
             trial=trial.number,
             state=trial.state.value,
             why=trial.why,
@@ -186,7 +190,7 @@ class Past:
         return True
 
 
-def create(name: str, origin: str, total: int) -> tuple[Record, OSError | None]:
+def create(name: str, origin: str, total: int) -> Record:
     """Creates the folder of a sweep; the record of one that can't be created takes no lines."""
     parent = _folder()
     record = Record(parent / f"{int(time.time() * 1000):012x}-{os.urandom(4).hex()}")
@@ -194,11 +198,12 @@ def create(name: str, origin: str, total: int) -> tuple[Record, OSError | None]:
         make_private(parent)
         record.path.mkdir(mode=0o700)
     except OSError as error:
-        record.failed = True
-        return record, error
+        record.fail(error)
+        return record
     for old in sorted(parent.iterdir())[:-_MOST_SWEEPS]:
         shutil.rmtree(old, ignore_errors=True)
-    return record, record.add(sweep=name, origin=origin, total=total)
+    record.add(sweep=name, origin=origin, total=total)
+    return record
 
 
 def find(

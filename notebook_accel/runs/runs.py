@@ -131,14 +131,7 @@ class Runs:
         return name
 
     def _sign(self, metric: str, goal: str | None) -> int:
-        if goal is not None:
-            return sign_of(goal)
-        sign = self._facts.sign(metric)
-        if not sign:
-            raise ConfigurationError(
-                f"the name {metric!r} doesn't tell which values are good: pass goal='min' or goal='max'"
-            )
-        return sign
+        return self._facts.known_sign(metric) if goal is None else sign_of(goal)
 
     def __repr__(self) -> str:
         return board.describe(self._facts)

@@ -126,7 +126,7 @@ class Schedule:
                     self._start()
                     self._board.refresh()
         finally:
-            self._say(self._record.add(owner=""))
+            self._record.add(owner="")
             self._board.finish()
             self._notify()
             self._over.set()
@@ -168,7 +168,7 @@ class Schedule:
         for trial in self._waiting():
             if trial.number in self._stops or self._interrupts.received:
                 trial.state = State.CANCELLED
-                self._say(self._record.add_end(trial))
+                self._record.add_end(trial)
             elif self._free:
                 trial.parameters = self._search.ask(trial.number)
                 self._launch(trial)
@@ -190,7 +190,7 @@ class Schedule:
             self._end(trial)
             return
         self._take(trial, job)
-        self._say(self._record.add_begin(trial, detached=self._order.detach))
+        self._record.add_begin(trial, detached=self._order.detach)
 
     def _take(self, trial: Trial, job: Job) -> None:
         trial.running_job, trial.job_id, trial.state = job, job.id, State.RUNNING
@@ -245,9 +245,5 @@ class Schedule:
         found = trial.measured.get(self._metric) if self._metric is not None else None
         value = None if found is None or math.isnan(found.last) else found.last
         self._search.tell(trial.number, value, failed=not trial.state.counts, stopped=trial.state is State.STOPPED)
-        self._say(self._record.add_end(trial))
+        self._record.add_end(trial)
         self._board.note_end(trial)
-
-    def _say(self, error: OSError | None) -> None:
-        if error is not None:
-            console.current.notice(f"the sweep is not recorded, so resume won't find it: {error}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from notebook_accel import hardware
-from notebook_accel.config import LaunchConfig
+from notebook_accel.config import LaunchConfig, kinds
 from notebook_accel.config.call_arguments import check_call, check_fit, check_flag, launch_advice
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, HardwareError, UnknownArgumentError, did_you_mean
@@ -125,15 +125,11 @@ def sweep(
     if resume:
         past = record.find(resume, name, origin, searched.total, known)
     facts.trials = [Trial(number, dict(known[number]) if known else {}) for number in range(searched.total)]
-    if past is None:
-        recorded, error = record.create(name, origin, searched.total)
-    else:
-        recorded, error = past.record, None
+    if past is not None:
         for trial in facts.trials:
             past.restore(trial)
-    error = error or recorded.add(owner=str(Owner.this()))
-    if error is not None:
-        console.current.notice(f"the sweep is not recorded, so resume won't find it: {error}")
+    recorded = record.create(name, origin, searched.total) if past is None else past.record
+    recorded.add(owner=str(Owner.this()))
     board = Board(facts)
     schedule = Schedule(order, searched, facts.trials, recorded, board, metric=metric, halving=stopper, past=past)
     runs = Runs(recorded.id, facts, schedule, board)
@@ -179,19 +175,8 @@ def check_parameters(call: Call, parameters: Mapping[str, Any]) -> None:
 def _halving(first: Any, factor: Any, metric: str | None, facts: Facts) -> Halving | None:
     if first is None or metric is None:
         return None
-    for name, value, least in (("halving", first, 1), ("factor", factor, 2)):
-        if type(value) is not int or value < least:
-            raise ConfigurationError(f"{name}={value!r:.80} must be a whole number, {least} or more")
-    return Halving(first, factor, _known_sign(metric, facts))
-
-
-def _known_sign(metric: str, facts: Facts) -> int:
-    sign = facts.sign(metric)
-    if not sign:
-        raise ConfigurationError(
-            f"the name {metric!r} doesn't tell which values are good: pass goal='min' or goal='max'"
-        )
-    return sign
+    first, factor = kinds.integer(1).check("halving", first), kinds.integer(2).check("factor", factor)
+    return Halving(first, factor, facts.known_sign(metric))
 
 
 def _check_direction(study: Any, metric: str, facts: Facts) -> None:
@@ -199,7 +184,7 @@ def _check_direction(study: Any, metric: str, facts: Facts) -> None:
     directions = [each.name.lower() for each in study.directions]
     if len(directions) != 1:
         raise ConfigurationError(f"this study has {len(directions)} objectives, but a sweep compares by one metric")
-    wanted = "maximize" if _known_sign(metric, facts) > 0 else "minimize"
+    wanted = "maximize" if facts.known_sign(metric) > 0 else "minimize"
     if directions[0] != wanted:
         raise ConfigurationError(
             f"the study is to {directions[0]}, but good values of {metric!r} are those that {wanted} it: create the "
@@ -209,9 +194,10 @@ def _check_direction(study: Any, metric: str, facts: Facts) -> None:
 
 def _places(options: Options, gpus_each: Any, at_once: Any) -> tuple[Options, Sequence[Options]]:
     """The arguments that all launches share, and for each trial that runs at once, those that name its devices."""
-    for name, value in (("gpus_each", gpus_each), ("at_once", at_once)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise ConfigurationError(f"{name}={value!r:.80} must be a whole number, 1 or more")
+    gpus_each, at_once = (
+        None if value is None else kinds.integer(1).check(name, value)
+        for name, value in (("gpus_each", gpus_each), ("at_once", at_once))
+    )
     config = resolve(options)
     shared = {name: value for name, value in options.items() if name not in ("gpus", "num_processes")}
     found = hardware.detect({**os.environ, **config.env})

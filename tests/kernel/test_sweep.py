@@ -62,11 +62,11 @@ def test_a_sweep_that_cannot_work_is_refused_before_any_trial(notebook: Notebook
         "sweep(train, {'lr': [1]}, at_onec=1)": "did you mean at_once?",
         "sweep(train, {'lr': [1]}, name='x')": "sweep() sets name of each launch itself",
         "sweep(train, {'lr': [1]}, halving=2)": "say by what: metric='loss'",
-        "sweep(train, {'lr': [1]}, halving=0, metric='loss')": "halving=0 must be a whole number, 1 or more",
+        "sweep(train, {'lr': [1]}, halving=0, metric='loss')": "halving=0: it must be at least 1",
         "sweep(train, {'lr': [1]}, halving=1, metric='reward')": "pass goal='min' or goal='max'",
         "sweep(train, {'lr': [1]}, goal='low')": "neither 'min' nor 'max'",
         "sweep(train, {'lr': [1]}, gpus_each=1)": "torch can use no GPU here",
-        "sweep(train, {'lr': [1]}, at_once=0)": "at_once=0 must be a whole number",
+        "sweep(train, {'lr': [1]}, at_once=0)": "at_once=0: it must be at least 1",
         "sweep(train, {'lr': [threading.Lock()]})": "lock",
         "sweep(train, {'lr': [1]}, resume='nothing')": "no sweep is recorded whose ID begins with 'nothing'",
     }.items():
