@@ -200,7 +200,7 @@ def test_a_detached_job_waits_in_a_process_of_its_own(
 
     monkeypatch.setattr(detach, "JobOrder", order)
     (tmp_path / "held").touch()
-    waiting = {"wait": "free", "detach": True, "num_processes": 4}
+    waiting = {"wait": "free", "detach": True, "gpus": [0, 1]}
     first: Job = notebook_launcher(visible_until, (str(tmp_path / "done"),), name="first", **waiting)
     wait_until(lambda: first.awaits == "for GPU 0, where processes hold 60.0 GB")
     second: Job = map_on_ranks(uses, range(4), name="second", **waiting)
@@ -210,8 +210,8 @@ def test_a_detached_job_waits_in_a_process_of_its_own(
     wait_until(has_begun(first))
     assert not has_begun(second)()
     (tmp_path / "done").touch()
-    assert first.result() == ["0,1,2,3"] * 4
-    assert second.result() == [(item, "0,1,2,3") for item in range(4)]
+    assert first.result() == ["0,1"] * 2
+    assert second.result() == [(item, "0,1") for item in range(4)]
 
 
 def test_a_job_in_line_can_be_cancelled(tmp_path: Path, two_gpus: list[str]) -> None:
