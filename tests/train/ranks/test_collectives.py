@@ -207,7 +207,9 @@ def on_ranks() -> dict[int, Cases]:
 
 def rows(layout: torch.layout) -> torch.Tensor:
     """A nested tensor of a row more on rank 1 than on rank 0."""
-    return torch.nested.nested_tensor([torch.ones(2 + at) for at in range(1 + PartialState().process_index)], layout=layout)
+    return torch.nested.nested_tensor(
+        [torch.ones(2 + at) for at in range(1 + PartialState().process_index)], layout=layout
+    )
 
 
 def of_other_layouts(debug: bool) -> list[str]:
