@@ -48,14 +48,16 @@ class Kind:
         return self.check(name, self.convert(value))
 
 
-def integer(least: int) -> Kind:
-    """A whole number, at least that."""
+def integer(least: int, most: int | None = None) -> Kind:
+    """A whole number, at least that; and at most another one."""
 
     def check(name: str, value: Any) -> int:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise ConfigurationError(f"{name} must be a whole number, not {value!r:.80}")
         if value.__index__() < least:
             raise ConfigurationError(f"{name}={value!r}: it must be at least {least}")
+        if most is not None and value.__index__() > most:
+            raise ConfigurationError(f"{name}={value!r}: it must be at most {most}")
         return int(value.__index__())
 
     return Kind(check, _read_number, placeholder="N")

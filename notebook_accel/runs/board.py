@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from notebook_accel.errors import ConfigurationError
+from notebook_accel.errors import ConfigurationError, closest
 from notebook_accel.insight import pictures
 from notebook_accel.insight.pictures import AMBER, BLUE, GREEN, RED, badge, div, element, lab_button, progress_bar
 from notebook_accel.launch.job import progress, text
@@ -66,6 +66,17 @@ class Facts:
             if trial.state is State.RUNNING and trial.running_job is not None:
                 found |= dict.fromkeys(trial.running_job.charts.names)
         return list(found)
+
+    def unreported(self, metric: str | None) -> str:
+        """Why there are no values of a metric; empty if there are some."""
+        known = self.metrics
+        if metric in known:
+            return ""
+        if not known:
+            return "no trial has reported a metric; report(loss=0.1) in the function does"
+        close = closest(str(metric), known)
+        hint = f" (did you mean {close!r}?)" if close else ""
+        return f"no trial has reported {metric!r}{hint}: there are {', '.join(known)}"
 
     def sign(self, metric: str) -> int:
         """1 if greater values of a metric are better, -1 if lower ones are, 0 if that is unknown."""

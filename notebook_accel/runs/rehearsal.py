@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from notebook_accel.config import kinds
 from notebook_accel.config.call_arguments import check_call
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, RankError
@@ -67,12 +68,10 @@ def largest(name: str, up_to: int, at_least: int = 1) -> Largest:
     Raises:
         ConfigurationError: The numbers are not in order, or not whole numbers above 0.
     """
-    are_numbers = type(up_to) is int and type(at_least) is int
-    if not isinstance(name, str) or not are_numbers or not 0 < at_least <= up_to:
-        raise ConfigurationError(
-            f"largest({name!r:.80}, up_to={up_to!r:.80}, at_least={at_least!r:.80}) can't be tried: give an argument's "
-            "name, and whole numbers, as in largest('batch_size', up_to=1024)"
-        )
+    if not isinstance(name, str):
+        raise ConfigurationError(f"largest() takes the name of an argument, such as 'batch_size', not {name!r:.80}")
+    up_to = kinds.integer(1).check("up_to", up_to)
+    at_least = kinds.integer(1, up_to).check("at_least", at_least)
     return Largest(name, up_to, at_least)
 
 
@@ -144,8 +143,7 @@ def rehearse(
     """
     for name in options:
         check_option(name, function, rehearse)
-    if type(steps) is not int or not 0 < steps <= 1000:
-        raise ConfigurationError(f"steps={steps!r:.80} is not a number of steps: give 1 to 1000")
+    steps = kinds.integer(1, 1000).check("steps", steps)
     call = check_call(function, args, kwargs)
     known = [{}] if vary is None else [{vary.name: vary.at_least}] if isinstance(vary, Largest) else _grid(vary)
     for each in known:

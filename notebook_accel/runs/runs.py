@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import ConfigurationError, closest
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.job.requests import checked_timeout
 from notebook_accel.runs import board, coordinates
@@ -120,14 +120,10 @@ class Runs:
         self._schedule.stop(numbers or range(len(self.trials)))
 
     def _named(self, metric: str | None) -> str:
-        known = self._facts.metrics
         name = self._facts.metric if metric is None else metric
-        if name is None or name not in known:
-            if not known:
-                raise ConfigurationError("no trial has reported a metric; report(loss=0.1) in the function does")
-            close = closest(str(name), known)
-            hint = f" (did you mean {close!r}?)" if close else ""
-            raise ConfigurationError(f"no trial has reported {name!r}{hint}: there are {', '.join(known)}")
+        why = self._facts.unreported(name)
+        if name is None or why:
+            raise ConfigurationError(why)
         return name
 
     def _sign(self, metric: str, goal: str | None) -> int:

@@ -128,6 +128,7 @@ class Schedule:
         finally:
             self._record.add(owner="")
             self._board.finish()
+            self._warn()
             self._notify()
             self._over.set()
         if self._interrupts.received:
@@ -135,6 +136,12 @@ class Schedule:
                 f"the sweep was interrupted; sweep(..., resume={self._record.id!r}) continues it with the trials that "
                 "are not done"
             )
+
+    def _warn(self) -> None:
+        """Says that trials that have ended can't be compared, because none reports the metric that is to compare."""
+        ended = any(trial.state.counts for trial in self._trials)
+        if self._metric is not None and ended and (why := self._board.facts.unreported(self._metric)):
+            console.current.notice(why)
 
     def _notify(self) -> None:
         """Tells the user of the end; trials tell only of what happens before theirs."""

@@ -8,12 +8,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from notebook_accel.config import kinds
 from notebook_accel.errors import ConfigurationError
 
 Parameters = dict[str, Any]
 Space = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _MOST = 10_000
 """The most trials of a sweep: more were probably not meant."""
+_NUMBER = kinds.integer(1, _MOST)
 
 
 class Search(Protocol):
@@ -133,7 +135,7 @@ def _from_study(space: Any, n: int | None, study: Any) -> Search:
         raise ConfigurationError("with study=, give the number of trials: n=20")
     if not callable(getattr(study, "ask", None)) or not callable(getattr(study, "tell", None)):
         raise ConfigurationError(f"study={study!r:.80} is not a study of Optuna: optuna.create_study() makes one")
-    return OptunaSearch(study, space, _checked(n))
+    return OptunaSearch(study, space, _NUMBER.check("n", n))
 
 
 def _listed(trials: Any) -> list[Parameters]:
@@ -165,7 +167,7 @@ def _grid(space: Mapping[str, Any]) -> list[Parameters]:
 def _drawn(space: Mapping[str, Any], n: int, seed: int) -> list[Parameters]:
     """Random trials: different ones of the grid if it has only lists."""
     _check_names(space)
-    _checked(n)
+    n, seed = int(_NUMBER.check("n", n)), kinds.integer(0).check("seed", seed)
     for name, values in space.items():
         if not callable(values) and not (_is_list(values) and len(values)):
             raise ConfigurationError(
@@ -205,12 +207,6 @@ def _check_names(parameters: Mapping[str, Any]) -> None:
     for name in parameters:
         if not isinstance(name, str):
             raise ConfigurationError(f"parameters have names, which are those of the function's: not {name!r:.80}")
-
-
-def _checked(n: Any) -> int:
-    if type(n) is not int or not 0 < n <= _MOST:
-        raise ConfigurationError(f"n={n!r:.80} is not a number of trials: give 1 to {_MOST}")
-    return n
 
 
 class Halving:

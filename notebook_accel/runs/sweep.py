@@ -103,7 +103,7 @@ def sweep(
         check_option(name, function, sweep)
     for name, flag in (("detach", detach), ("block", block is None or block)):
         check_flag(name, flag)
-    if not isinstance(resume, (bool, str)):
+    if not isinstance(resume, (bool, str)) or resume == "":
         raise ConfigurationError(f"resume={resume!r:.80} is neither True nor the ID of a sweep")
     if detach:
         launcher.check_reachable(resolve(options))

@@ -87,7 +87,7 @@ def test_other_failures_are_raised(notebook: Notebook) -> None:
     notebook.check(TRAIN)
     assert notebook.run("rehearse(fail, num_processes=1)").error == "RankError"
     for call, said in {
-        "rehearse(plain, steps=0)": "steps=0 is not a number of steps",
+        "rehearse(plain, steps=0)": "steps=0: it must be at least 1",
         "rehearse(plain, vary={'lr': [1]})": "plain() can't be called with lr as keyword arguments",
         "rehearse(plain, name='x')": "rehearse() sets name of each launch itself",
         "rehearse(plain, block=False)": "rehearse() sets block of each launch itself",

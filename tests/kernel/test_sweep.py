@@ -41,6 +41,8 @@ def test_each_combination_is_a_trial_and_a_row(notebook: Notebook) -> None:
     assert "▁" in html or "█" in html
     assert notebook.check("sweep(train, {'lr': [2]})").value is None, "the cell has the board already"
     assert notebook.check("runs").value
+    misspelled = notebook.check("sweep(train, {'lr': [2]}, metric='val/los')")
+    assert "no trial has reported 'val/los' (did you mean 'val/loss'?): there are val/loss" in misspelled.text
     assert notebook.value("runs.best('val/loss').parameters") == {"lr": 1, "wd": 0}
     assert notebook.value("runs.results")[0] == [(2, "1", "1")]
     assert notebook.value("runs.results")[4:] == [None, None]
@@ -64,6 +66,9 @@ def test_a_sweep_that_cannot_work_is_refused_before_any_trial(notebook: Notebook
         "sweep(train, {'lr': [1]}, halving=2)": "say by what: metric='loss'",
         "sweep(train, {'lr': [1]}, halving=0, metric='loss')": "halving=0: it must be at least 1",
         "sweep(train, {'lr': [1]}, halving=1, metric='reward')": "pass goal='min' or goal='max'",
+        "sweep(train, {'lr': [1]}, n=10**5)": "n=100000: it must be at most 10000",
+        "sweep(train, {'lr': [1]}, n=1, seed='x')": "seed must be a whole number, not 'x'",
+        "sweep(train, {'lr': [1]}, resume='')": "neither True nor the ID of a sweep",
         "sweep(train, {'lr': [1]}, goal='low')": "neither 'min' nor 'max'",
         "sweep(train, {'lr': [1]}, gpus_each=1)": "torch can use no GPU here",
         "sweep(train, {'lr': [1]}, at_once=0)": "at_once=0: it must be at least 1",

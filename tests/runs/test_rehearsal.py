@@ -34,9 +34,18 @@ def test_where_all_fit_the_most_is_tried_and_where_none_does_one_is() -> None:
     assert found(8, 8, 8) == {8: True}
 
 
-@pytest.mark.parametrize("arguments", [("b", 0), ("b", 4, 8), ("b", 2.5), (3, 4), ("b", True)])
-def test_what_can_not_be_tried_is_refused(arguments: Any) -> None:
-    with pytest.raises(ConfigurationError, match="can't be tried"):
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("b", 0), "up_to=0: it must be at least 1"),
+        (("b", 4, 8), "at_least=8: it must be at most 4"),
+        (("b", 2.5), "up_to must be a whole number, not 2.5"),
+        (("b", True), "up_to must be a whole number, not True"),
+        ((3, 4), "takes the name of an argument, such as 'batch_size', not 3"),
+    ],
+)
+def test_what_can_not_be_tried_is_refused(arguments: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
         largest(*arguments)
 
 

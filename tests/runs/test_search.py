@@ -65,8 +65,8 @@ def test_a_function_draws_values() -> None:
         ([{"lr": 1}], 3, "leave n out"),
         ({"lr": random.random}, None, "n=20"),
         ({"lr": 0.1}, 3, "can't be drawn from"),
-        ({"lr": [1]}, 0, "not a number of trials"),
-        ({"lr": [1]}, True, "not a number of trials"),
+        ({"lr": [1]}, 0, "n=0: it must be at least 1"),
+        ({"lr": [1]}, True, "n must be a whole number, not True"),
         ({"a": range(1000), "b": range(1000)}, None, "1000000 trials"),
     ],
 )
