@@ -91,11 +91,8 @@ def mismatch(operation: str, lines: Iterable[str], sizes: bool = True) -> Distri
 
 def describe(leaf: torch.Tensor, sizes: bool = True) -> str:
     """`float32 (4, 10)`, with the kind of device if it is not the CPU."""
-    shape = (
-        str(tuple(leaf.shape))
-        if sizes and not leaf.is_nested
-        else f"with {leaf.dim()} dimension{'s' * (leaf.dim() != 1)}"
-    )
+    dimensions = f"with {leaf.dim()} dimension{'s' * (leaf.dim() != 1)}"
+    shape = str(tuple(leaf.shape)) if sizes and not leaf.is_nested else dimensions
     where = "" if leaf.device.type == "cpu" else f" on {leaf.device.type}"
     return f"{str(leaf.dtype).removeprefix('torch.')} {shape}{where}"
 

@@ -159,8 +159,7 @@ def strided(data: Any, operation: str) -> list[torch.Tensor]:
         if leaf.is_nested:
             raise TypeError(
                 f"{operation} doesn't take nested tensors, whose rows differ in length: pad the rows, as in "
-                f"{operation}(torch.nested.to_padded_tensor(tensor, 0)), or pass tensor.unbind(), the list of its rows, "
-                "to gather_object"
+                f"{operation}(torch.nested.to_padded_tensor(tensor, 0)), or pass tensor.unbind() to gather_object"
             )
         if leaf.layout is not torch.strided:
             kind = str(leaf.layout).removeprefix("torch.")
