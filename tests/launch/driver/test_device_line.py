@@ -194,13 +194,13 @@ def test_a_detached_job_waits_in_a_process_of_its_own(
 ) -> None:
     """Takes seconds: each such process starts a server."""
 
-    def order(*given: Any) -> detach.JobOrder:
-        *others, make = given
-        return JobOrder(*others, make=partial(on_four_gpus, str(tmp_path / "held"), make))
+    def order(*given: Any) -> JobOrder:
+        found = JobOrder(*given)
+        return replace(found, make=partial(on_four_gpus, str(tmp_path / "held"), found.make))
 
     monkeypatch.setattr(detach, "JobOrder", order)
     (tmp_path / "held").touch()
-    waiting = {"wait": "free", "detach": True, "gpus": [0, 1]}
+    waiting: dict[str, Any] = {"wait": "free", "detach": True, "gpus": [0, 1]}
     first: Job = notebook_launcher(visible_until, (str(tmp_path / "done"),), name="first", **waiting)
     wait_until(lambda: first.awaits == "for GPU 0, where processes hold 60.0 GB")
     second: Job = map_on_ranks(uses, range(4), name="second", **waiting)
