@@ -4,6 +4,7 @@ import { Charts } from "./charts";
 import { ChartRequests } from "./charts/requests";
 import { make, setAttribute, setText } from "./dom";
 import { Header } from "./header";
+import { isLive } from "./kernelLost";
 import { LogView } from "./logs/logView";
 import type { Questions } from "./questions";
 import { Ranks } from "./ranks";
@@ -159,6 +160,7 @@ export class Panel {
     setAttribute(this.element, "data-status", head.status);
     setAttribute(this.element, "data-state", head.state);
     setAttribute(this.element, "data-layout", head.layout);
+    setAttribute(this.element, "data-over", isLive(head) ? null : ""); // no time is left
     setAttribute(this.element, "data-disconnected", this.#store.isConnected ? null : "");
     setAttribute(this.element, "data-brief", head.brief ? "" : null);
     setAttribute(this.element, "data-alone", Object.keys(state.ranks).length === 1 ? "" : null);

@@ -149,6 +149,8 @@ def _metrics(job: Job) -> str:
     drawings = [progress.metric(job, name, _SPARK_WIDTH if live else _CHART_POINTS) for name in names]
     courses = [each for each in drawings if live or not _is_single(each)]
     drawn = [_spark(each) if live else _chart(each) for each in courses[:_MOST_METRICS]]
+    if drawn and not live:
+        drawn = [div("".join(drawn), "display:flex;flex-wrap:wrap")]
     left_out = progress.left_out([each.name for each in courses], _MOST_METRICS)
     if left_out:
         drawn.append(div(left_out))
@@ -187,9 +189,9 @@ def _chart(drawing: Drawing) -> str:
 
 _CHART_STYLE = (
     "display:inline-block;vertical-align:top;box-sizing:border-box;margin:0 8px 8px 0;padding:4px 8px;"
-    f"border:1px solid {EDGE};border-radius:5px;width:{static_chart.WIDTH + 74}px;max-width:100%"
+    f"border:1px solid {EDGE};border-radius:5px;width:{static_chart.WIDTH + 74}px;max-width:100%;flex-grow:1"
 )
-"""Beside the picture is room for numbers of ten characters. In a narrower cell, the picture is narrower."""
+"""Beside the picture is room for numbers of ten characters. Each line of charts fills the width of the cell."""
 
 
 def _ranks(job: Job, found: Overview, grid: bool) -> str:

@@ -35,7 +35,7 @@ _MARKS = {
 }
 """For each kind of mark, from where to where it goes, as fractions of the height from the top, and its style."""
 _CELL = "border:0;background-color:transparent;white-space:nowrap;font-size:11px;line-height:16px"
-_IMAGE = f"display:block;margin:0;width:100%;max-width:{WIDTH}px;height:{HEIGHT}px"
+_IMAGE = f"display:block;margin:0;width:100%;height:{HEIGHT}px"
 _ROWS = ("bottom", "middle", "top")
 _ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """The mantissas of the distance between two grid lines: close to each other, so that little of the height is lost."""
@@ -64,7 +64,7 @@ def svg(drawing: Drawing) -> str:
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'preserveAspectRatio="none">'
+        f'preserveAspectRatio="none"><style>*{{vector-effect:non-scaling-stroke}}</style>'
         f"{''.join(shapes)}</svg>"
     )
 
@@ -134,11 +134,11 @@ def draw(drawing: Drawing, alt: str) -> str:
             "center": f"{below['center']} {_step(sum(point.x for point in drawing.points))}",
             "right": "",
         }
-    style = f"{_CELL};padding:0;width:{WIDTH / len(below):g}px"  # together as wide as the picture
+    style = f"{_CELL};padding:0;width:{100 // len(below)}%"  # together as wide as the picture
     cells = [element("td", text(words), f"{style};text-align:{side}", align=side) for side, words in below.items()]
     rows.append(element("td", "", _CELL) + "".join(cells))
     lines = "".join(element("tr", row, "background-color:transparent") for row in rows)
-    return element("table", lines, "border-collapse:collapse;border:0;margin:2px 0;table-layout:auto;max-width:100%")
+    return element("table", lines, "border-collapse:collapse;border:0;margin:2px 0;table-layout:auto;width:100%")
 
 
 def _step(x: float) -> str:
