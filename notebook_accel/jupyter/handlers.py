@@ -3,6 +3,7 @@
     GET    /notebook-accel/jobs          the user's last jobs: a `JobListing`
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
+    PATCH  /notebook-accel/jobs/ID       changes the name, the notes, or the pin that the user has given a job
     POST   /notebook-accel/jobs/ID/panel what is new in a panel of a job, which may have requests: a `PanelUpdate`
     POST   /notebook-accel/pages/SESSION announces a page that draws jobs, by its connection to a kernel
     GET    /notebook-accel/outputs?notebook=PATH  where jobs were drawn in a notebook: a list of `NotedOutput`
@@ -70,6 +71,14 @@ class JobHandler(_Handler):
     @authorized
     async def delete(self, job_id: str) -> None:
         await self._relay("delete", job_id=job_id)
+
+    @web.authenticated
+    @authorized
+    async def patch(self, job_id: str) -> None:
+        given = self.get_json_body()
+        if not isinstance(given, dict):
+            raise web.HTTPError(400, "what changes about a job is an object")
+        await self._relay("mark", job_id=job_id, given=given)
 
 
 class StopHandler(_Handler):

@@ -32,6 +32,9 @@ class JobRow(TypedDict):
 
     id: str
     title: str
+    notes: str
+    pinned: bool
+    """Whether the user wants it first in the list."""
     status: StatusName
     state: str
     """The same in a word for the user, such as `stalled` or `paused` while it runs."""
@@ -58,6 +61,10 @@ class JobRow(TypedDict):
     """The folder that it saves checkpoints to; empty if it can't be resumed in another kernel."""
     resumable: bool
     """Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it."""
+    notebook: str
+    """The path in its Jupyter server of the notebook whose cell launched it; empty if that isn't known."""
+    cell: str
+    """The ID of this cell."""
     part: bool
     """Whether it is one of the trials of a sweep, whose board tells how they end."""
 

@@ -103,6 +103,60 @@ def test_the_sidebar_shows_jobs_live_opens_stops_attaches_and_deletes(page: Page
     expect(sidebar.get_by_text("fail()")).to_have_count(0)
 
 
+def test_a_job_is_named_pinned_found_and_run_again(page: Page) -> None:
+    page.run("def done():\n    report(loss=1)\n    wait_for('drawn')")
+    for number in (1, 2):
+        cell = page.begin("notebook_launcher(done, num_processes=1, device='cpu')")
+        expect(cell.panel).to_be_visible()
+        page.open_gate("drawn")
+        cell.wait_for_end()
+        if number == 1:
+            page.close_gate("drawn")
+    sidebar = jobs(page)
+    rows = sidebar.locator(".na-lab-job")
+    older = sidebar.locator(f".na-lab-job[data-job='{rows.nth(1).get_attribute('data-job')}']")
+    older.get_by_role("button", name="Pin done()").click()
+    expect(rows.first.get_by_role("button", name="Pin done()")).to_have_attribute("aria-pressed", "true")
+    older.get_by_role("button", name="Edit done()").click()
+    dialog = page.tab.get_by_role("dialog")
+    expect(dialog.get_by_label("Pin")).to_be_checked()
+    dialog.get_by_label("Name").fill("<b>wide</b>")
+    dialog.get_by_label("Notes").fill("without dropout\nand longer")
+    page.screenshot("edit")
+    found = Axe().run(page.tab, context=".jp-Dialog")
+    assert not found.violations_count, found.generate_report()
+    dialog.get_by_role("button", name="Save").click()
+    expect(older.locator(".na-lab-title")).to_have_text("<b>wide</b>")
+    expect(older).to_contain_text("and longer")
+    page.screenshot("edited")
+    found = Axe().run(page.tab, context=".na-lab-sidebar")
+    assert not found.violations_count, found.generate_report()
+
+    sidebar.get_by_label("Filter jobs").fill("DROPOUT")
+    expect(rows).to_have_count(1)
+    sidebar.get_by_label("Filter jobs").fill("dropout elsewhere")
+    expect(sidebar).to_contain_text("No job has all of these words.")
+    sidebar.get_by_label("Filter jobs").fill("")
+    for number in (0, 1):
+        sidebar.get_by_role("checkbox").nth(number).check()
+    sidebar.get_by_role("button", name="Compare (2)").click()
+    table = page.tab.get_by_role("region", name="Comparison of jobs").locator("tbody")
+    expect(table).to_contain_text("<b>wide</b>, ")
+    table.get_by_role("button", name="Edit <b>wide</b>").click()
+    page.tab.get_by_role("dialog").get_by_label("Name").fill("")
+    page.tab.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(table).not_to_contain_text("wide")
+    expect(table).to_contain_text("without dropout")
+    page.tab.locator(".lm-TabBar-tab", has_text="Compare 2 jobs").locator(".lm-TabBar-tabCloseIcon").click()
+
+    before = older.get_attribute("data-job")
+    older.get_by_role("button", name="Run Again done()").click()
+    expect(sidebar.locator(".na-lab-job")).to_have_count(3)
+    newest = rows.nth(1)
+    assert newest.get_attribute("data-job") != before
+    expect(newest).to_contain_text("done")
+
+
 def test_a_training_is_resumed_below_its_cell_and_from_the_sidebar(page: Page) -> None:
     """Long: ranks train three times."""
     page.run(RESUMABLE)

@@ -60,6 +60,9 @@ def test_jobs_are_listed_stopped_and_deleted(server: Server) -> None:
     assert status == 200
     [row] = [each for each in listing["jobs"] if each["id"] == job.job.id]
     assert (row["title"], row["live"]) == ("<img src=x>", True)
+    assert ask(server, "PATCH", f"/{job.job.id}", body=b'{"title": "wide"}') == (204, None)
+    assert "wide" in [each["title"] for each in ask(server, "GET")[1]["jobs"]]
+    assert [ask(server, "PATCH", f"/{job.job.id}", body=each)[0] for each in (b"[]", b'{"title": 7}')] == [400, 400]
     assert ask(server, "DELETE", f"/{job.job.id}") == (
         409,
         {"message": f"job {job.job.id} is running: stop it first", "reason": None},
@@ -123,9 +126,10 @@ def test_who_is_not_logged_in_gets_nothing(server: Server) -> None:
         ("GET", ""),
         ("POST", f"/{job.job.id}/stop"),
         ("POST", f"/{job.job.id}/panel"),
+        ("PATCH", f"/{job.job.id}"),
         ("DELETE", f"/{job.job.id}"),
     ]
-    assert [ask(server, *each, **wrong)[0] for each in paths] == [403] * 4
+    assert [ask(server, *each, **wrong)[0] for each in paths] == [403] * 5
     assert job.record.stop_requests() == 0
     end(job)
     assert ask(server, "DELETE", f"/{job.job.id}", **wrong)[0] == 403

@@ -11,11 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import CheckpointSaved, Lines, Location, Phase, PhaseChanged, Shown, Stalled
 from notebook_accel.jupyter.model import JobRow
 from notebook_accel.jupyter.reader import job_list
+from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
+from notebook_accel.jupyter.reader.panels import Panels
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.panel import html_page
@@ -219,6 +222,53 @@ def test_the_main_metric_is_the_loss_even_if_it_comes_last(jobs: JobList) -> Non
     [metric] = row_of(jobs, job)["metrics"]
     assert (metric["value"], metric["lines"]) == ("2", [[(0, 0), (1000, 1000)]])
     end(job)
+
+
+def test_a_job_has_the_name_the_notes_and_the_pin_that_its_user_gives_it(
+    jobs: JobList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, newer = RecordedJob(), RecordedJob(at=1)
+    end(job)
+    end(newer)
+    before = row_of(jobs, job)
+    jobs.mark(job.job.id, {"title": " wide <b>", "notes": "two\nlines"})
+    jobs.mark(job.job.id, {"pinned": True})
+    after = row_of(jobs, job)
+    assert (after["title"], after["notes"], after["pinned"]) == ("wide <b>", "two\nlines", True)
+    [run] = Comparisons().compare([job.job.id], "loss")["runs"]
+    assert run["label"].startswith("wide <b>, ")
+    assert {"name": "Notes", "text": "two\nlines", "order": None} in run["facts"]
+    head = Panels().update(job.job.id, "panel", -1, [])["state"]["head"]
+    assert (head["name"], head["choices"].splitlines()[:2]) == ("wide <b>", ["two", "lines"])
+    monkeypatch.setattr(job_list, "MOST", 1)
+    assert [row["id"] for row in jobs.listing()["jobs"]] == [newer.job.id, job.job.id], "however old it is"
+    jobs.mark(job.job.id, {"title": "", "pinned": False})
+    monkeypatch.undo()
+    assert row_of(jobs, job) == {**before, "notes": "two\nlines"}
+
+
+@pytest.mark.parametrize("given", [{"title": "x" * 121}, {"title": 7}, {"notes": ["x"]}, {"pinned": 2}, {"id": "0"}])
+def test_what_is_no_name_no_notes_and_no_pin_is_refused(jobs: JobList, given: dict[str, object]) -> None:
+    job = RecordedJob()
+    end(job)
+    jobs.mark(job.job.id, {"title": "kept"})
+    with pytest.raises(ConfigurationError):
+        jobs.mark(job.job.id, given)
+    assert row_of(jobs, job)["title"] == "kept"
+
+
+def test_damaged_marks_are_none_and_those_of_jobs_that_are_gone_are_removed(jobs: JobList, state: Path) -> None:
+    job, gone = RecordedJob(), RecordedJob()
+    for each in (job, gone):
+        end(each)
+        jobs.mark(each.job.id, {"title": "marked"})
+    folder = state.parent / "marks"
+    for damage in ("", "[]", '{"title": 7}', '{"later": 1}'):
+        (folder / job.job.id).write_text(damage)
+        assert row_of(jobs, job)["title"] == "train()"
+    jobs.delete(gone.job.id)
+    jobs.mark(job.job.id, {"pinned": True})
+    assert gone.job.id not in os.listdir(folder)
 
 
 def test_a_job_that_runs_is_not_deleted(jobs: JobList) -> None:

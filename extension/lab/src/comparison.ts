@@ -1,5 +1,5 @@
 /** A tab of the main area, or a dialog, that compares a metric of several jobs, live while it is visible. */
-import { Poll } from "@lumino/polling";
+import type { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
 import { render } from "lit-html";
 import type { Scale } from "../../src/charts/lines";
@@ -9,15 +9,15 @@ import { html } from "../../src/template";
 import { ComparisonChart } from "./comparisonChart";
 import { jobsIcon } from "./icons";
 import type { Comparison, JobRow } from "./model";
+import { polled, problemOf } from "./poll";
 import { compareJobs } from "./server";
 
 const PAUSE = 2000;
-const LONGEST_PAUSE = 30_000;
 /** While the server still reads. */
 const SHORT_PAUSE = 200;
 
 export class ComparisonTab extends Widget {
-  private readonly chart = new ComparisonChart();
+  private readonly chart: ComparisonChart;
   private readonly poll: Poll<void>;
   /** The metric that is asked for, and the one that is selected. */
   private metric: string;
@@ -26,8 +26,13 @@ export class ComparisonTab extends Widget {
   private scale: Scale = { log: false, smoothing: 0 };
   private message = "";
 
-  constructor(private readonly jobs: JobRow[]) {
+  /** @param edit - Asks for another name, notes, and a pin of a job; done once they are saved. */
+  constructor(
+    private readonly jobs: JobRow[],
+    edit: (job: string) => Promise<void>,
+  ) {
     super();
+    this.chart = new ComparisonChart((job) => void edit(job).then(() => this.poll.refresh()));
     this.id = `notebook-accel-comparison-${jobs.map((job) => job.id).join("-")}`;
     this.addClass("na-lab-comparison");
     this.addClass("na-panel"); // its colors and the looks of charts
@@ -37,14 +42,12 @@ export class ComparisonTab extends Widget {
     this.title.closable = true;
     this.metric = jobs.flatMap((job) => job.metrics)[0]?.name ?? "";
     this.draw("");
-    this.poll = new Poll<void>({
-      name: "notebook-accel:comparison",
-      auto: false,
-      factory: () => this.ask(),
-      frequency: { interval: PAUSE, backoff: true, max: LONGEST_PAUSE },
-      standby: () => document.hidden || !this.isVisible,
-    });
-    void this.poll.start();
+    this.poll = polled(
+      "comparison",
+      PAUSE,
+      () => this.ask(),
+      () => this.isVisible,
+    );
   }
 
   override dispose(): void {
@@ -63,7 +66,7 @@ export class ComparisonTab extends Widget {
       this.take(found);
       this.poll.frequency = { ...this.poll.frequency, interval: found.complete ? PAUSE : SHORT_PAUSE };
     } catch (error) {
-      this.draw(error instanceof Error ? error.message : String(error));
+      this.draw(problemOf(error));
       throw error; // so that the next request comes later
     }
   }

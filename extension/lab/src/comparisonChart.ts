@@ -11,10 +11,7 @@ const HEIGHT = 420;
 
 export class ComparisonChart {
   readonly element: HTMLElement;
-  private readonly runs = new RunTable(
-    (index) => colorOf(index, this.colors()),
-    () => this.redraw(),
-  );
+  private readonly runs: RunTable;
   private look: Scale = { log: false, smoothing: 0 };
   private readonly tooltip = new Tooltip();
   private readonly frame = make("div", "na-plot", { role: "img" }, this.tooltip.element);
@@ -25,7 +22,13 @@ export class ComparisonChart {
   private shown: Comparison | undefined;
   private lines: Line[] = [];
 
-  constructor() {
+  /** @param edit - Asks for another name, notes, and a pin of a job. */
+  constructor(edit: (job: string) => void) {
+    this.runs = new RunTable(
+      (index) => colorOf(index, this.colors()),
+      () => this.redraw(),
+      edit,
+    );
     this.element = make("div", "na-lab-chart", {}, this.frame, this.runs.element);
     const space = { x: 70, y: 36 };
     const onHover = (index: number | null) => this.hover(index);

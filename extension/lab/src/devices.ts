@@ -1,31 +1,25 @@
 /** The devices of the server's machine, asked for while someone looks at them. */
-import { Poll } from "@lumino/polling";
+import type { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 import type { Device } from "./model";
+import { polled, problemOf } from "./poll";
 import { listDevices } from "./server";
 
 const PAUSE = 1000;
-const LONGEST_PAUSE = 30_000;
 
 export class Devices {
   private readonly changedSignal = new Signal<this, void>(this);
-  private readonly poll: Poll<void>;
+  private readonly poll: Poll<void> = polled(
+    "devices",
+    PAUSE,
+    () => this.ask(),
+    () => this.isWatched,
+  );
   private isWatched = false;
   /** The machine, then its GPUs. */
   all: Device[] = [];
   /** Why they, or the GPUs among them, are not known; empty if they are. */
   problem = "";
-
-  constructor() {
-    this.poll = new Poll<void>({
-      name: "notebook-accel:devices",
-      auto: false,
-      factory: () => this.ask(),
-      frequency: { interval: PAUSE, backoff: true, max: LONGEST_PAUSE },
-      standby: () => document.hidden || !this.isWatched,
-    });
-    void this.poll.start();
-  }
 
   /** Something was measured. */
   get changed(): ISignal<this, void> {
@@ -46,7 +40,7 @@ export class Devices {
       this.all = devices;
       this.problem = problem;
     } catch (error) {
-      this.problem = error instanceof Error ? error.message : String(error);
+      this.problem = problemOf(error);
       throw error; // so that the next request comes later
     } finally {
       this.changedSignal.emit();

@@ -14,6 +14,11 @@ export interface JobActions {
   stop(row: JobRow): void;
   attach(row: JobRow): void;
   resume(row: JobRow): void;
+  /** Runs the cell again that has launched the job. */
+  runAgain(row: JobRow): void;
+  /** Asks for another name, notes, and a pin. */
+  edit(row: JobRow): void;
+  pin(row: JobRow): void;
   remove(row: JobRow): void;
   /** The user has chosen a job for a comparison, or no longer does. */
   choose(row: JobRow, isChosen: boolean): void;
@@ -22,6 +27,8 @@ export interface JobActions {
 const OPEN = "Open the job's panel in a tab";
 const ATTACH = "Insert a cell that shows the job, below the active cell";
 const RESUME = "Insert a cell that continues the training, below the active cell";
+const RUN_AGAIN = "Run the cell again that launched the job";
+const EDIT = "Change the name, the notes, and the pin";
 const DELETE = "Delete the record of the job";
 const STOP = "Stop the ranks, as Stop in the panel does";
 const KILL = "Kill the ranks now";
@@ -44,19 +51,25 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
       <input class="na-lab-choice" type="checkbox" title="Select this job for a comparison"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
-      <span class="na-lab-title">${row.title}</span>
+      <span class="na-lab-title" title=${row.title}>${row.title}</span>
+      <button type="button" class="na-lab-pin" title=${row.pinned ? "Unpin" : "Pin to the top of the list"}
+        aria-label="Pin ${row.title}, job ${row.id}" aria-pressed=${row.pinned}
+        @click=${() => actions.pin(row)}>${row.pinned ? "★" : "☆"}</button>
       <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
     ${row.summary ? html`<div class="na-lab-summary">${row.summary}</div>` : nothing}
     ${metric ? value(metric) : nothing}
     ${row.note ? html`<div class="na-lab-note">${row.note}</div>` : nothing}
+    ${row.notes ? html`<div class="na-lab-notes">${row.notes}</div>` : nothing}
     <div class="na-lab-details">${row.details}</div>
     <div class="na-lab-buttons">
       ${button(row.code !== "", "Open", OPEN, actions.open)}
       ${button(row.live, row.stopping ? "Kill" : "Stop", row.stopping ? KILL : STOP, actions.stop)}
       ${button(row.code !== "", "Attach", ATTACH, actions.attach)}
       ${button(row.resumable, "Resume", RESUME, actions.resume)}
+      ${button(!row.live && row.cell !== "", "Run Again", RUN_AGAIN, actions.runAgain)}
+      ${button(row.code !== "", "Edit", EDIT, actions.edit)}
       ${button(!row.live, "Delete", DELETE, actions.remove)}
     </div>
   </li>`;

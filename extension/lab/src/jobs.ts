@@ -2,9 +2,8 @@
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 import type { JobListing, JobRow } from "./model";
+import { LONGEST_PAUSE, polled, problemOf } from "./poll";
 import { anyRuns, listJobs } from "./server";
-
-const LONGEST_PAUSE = 30_000;
 
 /** How someone looks at the jobs. */
 export interface Watcher {
@@ -18,24 +17,18 @@ export class Jobs {
   private readonly changedSignal = new Signal<this, void>(this);
   private readonly endedSignal = new Signal<this, JobRow>(this);
   private readonly watchers = new Map<string, Watcher>();
-  private readonly poll: Poll<void>;
+  private readonly poll = polled(
+    "jobs",
+    Poll.NEVER,
+    () => this.ask(),
+    () => this.watchers.size > 0,
+  );
   /** The newest first. */
   rows: JobRow[] = [];
   /** Why they are not known; empty if they are. */
   problem = "";
   /** Whether the server has answered yet. */
   known = false;
-
-  constructor() {
-    this.poll = new Poll<void>({
-      name: "notebook-accel:jobs",
-      auto: false,
-      factory: () => this.ask(),
-      frequency: { interval: Poll.NEVER, backoff: true, max: LONGEST_PAUSE },
-      standby: () => document.hidden || this.watchers.size === 0,
-    });
-    void this.poll.start();
-  }
 
   /** The list has changed, or what is known of a job. */
   get changed(): ISignal<this, void> {
@@ -99,7 +92,7 @@ export class Jobs {
     try {
       return await answer;
     } catch (error) {
-      this.set({ jobs: this.rows, problem: error instanceof Error ? error.message : String(error) });
+      this.set({ jobs: this.rows, problem: problemOf(error) });
       throw error;
     }
   }

@@ -14,8 +14,10 @@ import { ATTACH, CATEGORY, OPEN, RESUME, SHOW_JOBS, STOP } from "./commands";
 import { insertCell, resumeCode } from "./insertCell";
 import { endText, Jobs } from "./jobs";
 import type { JobTab } from "./jobTab";
+import { askForMarks, type Marks } from "./marks";
 import type { JobRow } from "./model";
-import { deleteJob, stopJob } from "./server";
+import { runAgain } from "./runAgain";
+import { deleteJob, markJob, stopJob } from "./server";
 import { show } from "./show";
 import { Sidebar } from "./sidebar";
 
@@ -39,16 +41,26 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
     palette: ICommandPalette | null,
   ): Jobs => {
     const jobs = new Jobs();
-    const stop = (row: JobRow) => request(jobs, "The job can't be stopped", () => stopJob(row.id));
+    const stop = (row: JobRow) => void request(jobs, "The job can't be stopped", () => stopJob(row.id));
     const attach = (row: JobRow) => insertCell(notebooks, row.code);
     const resume = (row: JobRow) => insertCell(notebooks, resumeCode(row.id));
+    const mark = (id: string, marks: Marks) => request(jobs, "The job can't be changed", () => markJob(id, marks));
+    const edit = async (id: string) => {
+      await jobs.refresh();
+      const row = jobs.rows.find((each) => each.id === id);
+      const marks = row ? await askForMarks(row) : {};
+      if (Object.keys(marks).length) await mark(id, marks);
+    };
     const compare = async (rows: JobRow[]) => {
       const { ComparisonTab } = await import("./comparison");
-      show(app, new ComparisonTab(rows), "Comparison");
+      show(app, new ComparisonTab(rows, edit), "Comparison");
     };
     const open = (row: JobRow) => void app.commands.execute(OPEN, { job: row.id });
     const sidebar = new Sidebar(jobs, {
       ...{ open, stop, attach, resume },
+      runAgain: (row) => void runAgain(app, notebooks, row),
+      edit: (row) => void edit(row.id),
+      pin: (row) => void mark(row.id, { pinned: !row.pinned }),
       compare: (rows) => void compare(rows),
       remove: (row) => void remove(jobs, row),
     });
@@ -120,8 +132,8 @@ const plugin: JupyterFrontEndPlugin<Jobs> = {
 export default plugin;
 
 /** Sends a request, and then asks for the jobs again. */
-function request(jobs: Jobs, failure: string, send: () => Promise<void>): void {
-  send()
+function request(jobs: Jobs, failure: string, send: () => Promise<void>): Promise<unknown> {
+  return send()
     .then(() => jobs.refresh())
     .catch((error: Error) => showErrorMessage(failure, error));
 }
@@ -132,7 +144,7 @@ async function remove(jobs: Jobs, row: JobRow): Promise<void> {
     body: `This deletes job ${row.id} and everything recorded for it from the disk: its output, metrics, and results.`,
     buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: "Delete" })],
   });
-  if (answer.button.accept) request(jobs, "The job can't be deleted", () => deleteJob(row.id));
+  if (answer.button.accept) await request(jobs, "The job can't be deleted", () => deleteJob(row.id));
 }
 
 /** Tells that a job has ended, unless the user has ended it, or has hardly had the time to look away. */

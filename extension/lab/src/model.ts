@@ -38,6 +38,9 @@ export interface Metric {
 export interface JobRow {
   id: string;
   title: string;
+  notes: string;
+  /** Whether the user wants it first in the list. */
+  pinned: boolean;
   status: Status;
   /** The same in a word for the user, such as `stalled` or `paused` while it runs. */
   state: string;
@@ -64,6 +67,10 @@ export interface JobRow {
   checkpoints: string;
   /** Whether its training ended unfinished, and no later job with its checkpoints runs or has finished it. */
   resumable: boolean;
+  /** The path in its Jupyter server of the notebook whose cell launched it; empty if that isn't known. */
+  notebook: string;
+  /** The ID of this cell. */
+  cell: string;
   /** Whether it is one of the trials of a sweep, whose board tells how they end. */
   part: boolean;
 }

@@ -1,6 +1,7 @@
 /** The table of a comparison: a row for each job, which can be sorted and filtered, and is the legend of the chart. */
 import { nothing, render } from "lit-html";
 import { make, OWN_KEYS } from "../../src/dom";
+import { matches, searchField } from "../../src/search";
 import { html } from "../../src/template";
 import type { Run } from "./model";
 
@@ -15,10 +16,12 @@ export class RunTable {
   /**
    * @param colorOf - The color of a run, given by its place in the comparison.
    * @param changed - Called when the user has filtered the runs.
+   * @param edit - Asks for another name, notes, and a pin of a job.
    */
   constructor(
     private readonly colorOf: (index: number) => string,
     private readonly changed: () => void,
+    private readonly edit: (job: string) => void,
   ) {}
 
   update(runs: Run[]): void {
@@ -28,21 +31,19 @@ export class RunTable {
 
   /** Whether a run has every word that the user has typed. */
   shows(run: Run): boolean {
-    const text = [run.label, run.problem, ...run.facts.map((fact) => fact.text)].join(" ").toLowerCase();
-    return this.search.split(/\s+/).every((word) => text.includes(word));
+    return matches(this.search, [run.label, run.problem, ...run.facts.map((fact) => fact.text)]);
   }
 
   private draw(): void {
     const known = this.runs.flatMap((run) => run.facts).filter((fact) => fact.text);
     const titles = [...new Set(known.map((fact) => fact.name))];
-    const onSearch = (event: Event) => {
-      this.search = (event.target as HTMLInputElement).value.toLowerCase();
+    const onSearch = (search: string) => {
+      this.search = search;
       this.draw();
       this.changed();
     };
     render(
-      html`<input class="na-search" type="search" placeholder="Filter jobs" aria-label="Filter jobs"
-        data-lm-suppress-shortcuts="true" @input=${onSearch}>
+      html`${searchField("Filter jobs", onSearch)}
       <table>
         <thead><tr>${["Job", ...titles].map((title) => this.heading(title))}</tr></thead>
         <tbody>${this.sorted().map((run) => this.row(run, titles))}</tbody>
@@ -74,6 +75,8 @@ export class RunTable {
       <th scope="row" title="Job ${run.id}">
         <span class="na-swatch" .style=${`background: ${color}`}></span>
         <span>${run.problem ? `${run.label}: ${run.problem}` : run.label}</span>
+        <button type="button" class="na-lab-edit" title="Change the name, the notes, and the pin"
+          aria-label="Edit ${run.label}" @click=${() => this.edit(run.id)}>✎</button>
       </th>${cells}
     </tr>`;
   }

@@ -1,6 +1,7 @@
 /** Requests to the extension of the Jupyter server (`notebook_accel/jupyter/handlers.py`). */
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
+import type { Marks } from "./marks";
 import type { Comparison, DeviceListing, JobListing, NotedOutput, PanelUpdate } from "./model";
 
 const MISSING =
@@ -23,6 +24,11 @@ export async function anyRuns(): Promise<boolean> {
 /** Asks a job to stop; a second time, to kill its ranks. */
 export async function stopJob(id: string): Promise<void> {
   await ask("POST", ["jobs", id, "stop"]);
+}
+
+/** Changes what the user says about a job. */
+export async function markJob(id: string, marks: Marks): Promise<void> {
+  await ask("PATCH", ["jobs", id], "", marks);
 }
 
 /** Deletes a job that has ended. */

@@ -3,6 +3,7 @@ import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 import { render } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
+import { matches, searchField } from "../../src/search";
 import { html } from "../../src/template";
 import { DeviceSection } from "./deviceSection";
 import { Devices } from "./devices";
@@ -15,6 +16,7 @@ const WATCHER = { pause: 1000, brief: false };
 /** As `MOST` in comparisons.py. */
 const MOST_COMPARED = 8;
 const NONE = "No job has been launched yet. A launch with notebook_launcher or %%accelerate appears here.";
+const NO_MATCH = "No job has all of these words.";
 
 export interface SidebarActions extends Omit<JobActions, "choose"> {
   /** Compares jobs. */
@@ -24,6 +26,7 @@ export interface SidebarActions extends Omit<JobActions, "choose"> {
 export class Sidebar extends Widget {
   private readonly devices: DeviceSection;
   private readonly chosen = new Map<string, JobRow>();
+  private search = "";
 
   constructor(
     private readonly jobs: Jobs,
@@ -84,10 +87,17 @@ export class Sidebar extends Widget {
       count > MOST_COMPARED
         ? `At most ${MOST_COMPARED} jobs fit on one chart`
         : "Draw the metrics of the selected jobs on one chart";
-    const message = problem || (known && !rows.length ? NONE : "");
+    const found = rows.filter((row) =>
+      matches(this.search, [row.title, row.state, row.notes, row.details, row.notebook]),
+    );
+    const message = problem || (known && !rows.length ? NONE : rows.length && !found.length ? NO_MATCH : "");
+    const onSearch = (search: string) => {
+      this.search = search;
+      this.draw();
+    };
     const actions = { ...this.actions, choose: (row: JobRow, isChosen: boolean) => this.choose(row, isChosen) };
     const items = repeat(
-      rows,
+      [...found.filter((row) => row.pinned), ...found.filter((row) => !row.pinned)],
       (row) => row.id,
       (row) => jobItem(row, this.chosen.has(row.id), actions),
     );
@@ -99,6 +109,7 @@ export class Sidebar extends Widget {
           ?disabled=${count < 2 || count > MOST_COMPARED}
           @click=${() => this.actions.compare([...this.chosen.values()])}>${count ? `Compare (${count})` : "Compare"}</button>
       </div>
+      <div class="na-lab-search" ?hidden=${!rows.length}>${searchField("Filter jobs", onSearch)}</div>
       <p class="na-lab-message ${problem ? "na-lab-problem" : ""}" role="status" ?hidden=${!message}>${message}</p>
       <ul class="na-lab-jobs">${items}</ul>`,
       this.node,

@@ -25,7 +25,11 @@ test("runs are sorted by a column, as numbers where they are numbers, and filter
   const best = (order: number) => ({ name: "Best", text: `${order} at step 1`, order });
   const runs = [run("a", "wide()", best(10)), run("b", "deep()", best(9)), run("c", "deep wide()", best(0.5))];
   let changes = 0;
-  const table = new RunTable(String, () => changes++);
+  const table = new RunTable(
+    String,
+    () => changes++,
+    () => undefined,
+  );
   table.update(runs);
   const shown = () => [...table.element.querySelectorAll<HTMLElement>("[data-job]")].map((each) => each.dataset.job);
   const heading = (title: string) => table.element.querySelector<HTMLElement>(`[title="Sort by ${title}"]`);

@@ -12,6 +12,8 @@ const { endText, Jobs } = await import("../src/jobs");
 const ROW: JobRow = {
   id: "0a1b2c",
   title: "train()",
+  notes: "",
+  pinned: false,
   status: "running",
   state: "running",
   seconds: 60,
@@ -38,6 +40,8 @@ const ROW: JobRow = {
   code: 'attach("0a1b2c")',
   checkpoints: "",
   resumable: false,
+  notebook: "",
+  cell: "",
   part: false,
 };
 const STATUS = { pause: 3000, brief: true };
@@ -149,6 +153,9 @@ function item(first: JobRow): { item: Made; calls: string[] } {
     stop: (each) => calls.push(`stop ${each.id}`),
     attach: (each) => calls.push(`attach ${each.code}`),
     resume: (each) => calls.push(`resume ${each.id}`),
+    runAgain: (each) => calls.push(`run ${each.notebook} ${each.cell}`),
+    edit: (each) => calls.push(`edit ${each.id}`),
+    pin: (each) => calls.push(`pin ${each.id} ${each.pinned}`),
     remove: (each) => calls.push(`remove ${each.id}`),
     choose: (each, isChosen) => {
       chosen = isChosen;
@@ -161,7 +168,7 @@ function item(first: JobRow): { item: Made; calls: string[] } {
 }
 
 function buttons(made: Made): HTMLButtonElement[] {
-  return [...made.element.querySelectorAll("button")];
+  return [...made.element.querySelectorAll<HTMLButtonElement>(".na-lab-buttons button")];
 }
 
 test("a job shows its state, and what comes from a rank stays text", () => {
@@ -190,7 +197,7 @@ test("the end of a trial of a sweep is not told: its board tells it", async () =
 
 test("a training that ended unfinished can be resumed", () => {
   const { item: made, calls } = item({ ...ROW, status: "failed", state: "failed", live: false, resumable: true });
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Resume", "Delete"]);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Resume", "Edit", "Delete"]);
   buttons(made)[2]?.click();
   expect(calls).toEqual(["resume 0a1b2c"]);
 });
@@ -198,7 +205,7 @@ test("a training that ended unfinished can be resumed", () => {
 test("a running job has Stop and then Kill, and one that has ended has Delete", () => {
   const { item: made, calls } = item(ROW);
   const [open, stop, attach] = buttons(made);
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Stop", "Attach"]);
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Stop", "Attach", "Edit"]);
   open?.click();
   stop?.click();
   attach?.click();
@@ -206,12 +213,25 @@ test("a running job has Stop and then Kill, and one that has ended has Delete", 
   expect(buttons(made)[1]).toBe(stop); // still the same element, with the focus
   expect(stop?.textContent).toBe("Kill");
   made.update(DONE);
-  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Delete"]);
-  buttons(made)[2]?.click();
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Edit", "Delete"]);
+  buttons(made)[3]?.click();
   expect(calls).toEqual(["open 0a1b2c", "stop 0a1b2c", `attach ${ROW.code}`, "remove 0a1b2c"]);
   made.update({ ...DONE, code: "", done: -1, metrics: [] });
   expect(buttons(made).map((each) => each.textContent)).toEqual(["Delete"]);
   expect(made.element.querySelector("[role=progressbar], svg")).toBeNull();
+});
+
+test("a job is pinned, and one that a notebook has launched runs again once it has ended", () => {
+  const { item: made, calls } = item({ ...ROW, notebook: "a/b.ipynb", cell: "1c2b", notes: "two\nlines" });
+  const pin = made.element.querySelector<HTMLButtonElement>(".na-lab-pin");
+  expect(made.element.querySelector(".na-lab-notes")?.textContent).toBe("two\nlines");
+  pin?.click();
+  made.update({ ...DONE, notebook: "a/b.ipynb", cell: "1c2b", pinned: true });
+  expect(pin?.getAttribute("aria-pressed")).toBe("true");
+  expect(buttons(made).map((each) => each.textContent)).toEqual(["Open", "Attach", "Run Again", "Edit", "Delete"]);
+  buttons(made)[2]?.click();
+  buttons(made)[3]?.click();
+  expect(calls).toEqual(["pin 0a1b2c false", "run a/b.ipynb 1c2b", "edit 0a1b2c"]);
 });
 
 test("a job is chosen for a comparison, and no longer", () => {

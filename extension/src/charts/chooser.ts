@@ -1,6 +1,7 @@
 import { render, type TemplateResult } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { make } from "../dom";
+import { matches, searchField } from "../search";
 import { html } from "../template";
 import { type Choice, moved, ordered, toggled, visible } from "./choice";
 
@@ -34,20 +35,18 @@ export class Chooser {
     const all = this.element.open ? ordered(names, this.#choice) : [];
     const items = all
       .map((name, index) => ({ name, index }))
-      .filter(({ name }) => name.toLowerCase().includes(this.#query))
+      .filter(({ name }) => matches(this.#query, [name]))
       .map(({ name, index }) => this.#item(name, shown.includes(name), index, all.length));
-    const onInput = (event: Event) => {
-      this.#query = (event.target as HTMLInputElement).value.toLowerCase();
+    const onSearch = (search: string) => {
+      this.#query = search;
       this.#draw();
     };
-    const onKey = (event: Event) => event.stopPropagation(); // the notebook has shortcuts
     const focused = (document.activeElement as HTMLElement | null)?.dataset.key;
     render(
       html`<summary class="na-fold">Choose charts <span class="na-count">${
         shown.length < names.length ? `(${shown.length} of ${names.length})` : ""
       }</span></summary>
-      <input class="na-search" type="search" placeholder="Search" aria-label="Search metrics"
-        ?hidden=${names.length < SEARCH_FROM} @input=${onInput} @keydown=${onKey}>
+      ${searchField("Search metrics", onSearch, names.length < SEARCH_FROM)}
       <ul class="na-choose-list">${items}</ul>`,
       this.element,
     );

@@ -10,11 +10,13 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.jupyter.model import Comparison, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
+from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.jupyter.reader.run_metric import RunMetric
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.launch.job.text import clock, date, shortened, value
 from notebook_accel.launch.job.text import title as title_of
+from notebook_accel.launch.journal.records import Record
 
 MOST = 8
 """The most jobs of a comparison: as many as there are colors that differ."""
@@ -45,10 +47,11 @@ class Comparisons:
         complete = True
         for job_id in jobs[:MOST]:
             try:
+                record = find(job_id)
                 with telling_damage():
-                    run = self._run(job_id, metric)
+                    run = self._run(record, metric)
                     complete = run.read(deadline) and complete
-                    described = _described(run, metric)
+                    described = _described(run, metric, Marks.of(record))
             except (UnknownJobError, JobLostError) as error:
                 self._runs.pop((job_id, metric), None)
                 runs.append(_missing(job_id, str(error)))
@@ -57,26 +60,25 @@ class Comparisons:
                 runs.append(described)
         return {"metric": metric, "names": list(names), "runs": runs, "complete": complete}
 
-    def _run(self, job_id: str, metric: str) -> RunMetric:
-        record = find(job_id)
-        found = self._runs.pop((job_id, metric), None) or RunMetric(record, metric)
-        self._runs[job_id, metric] = found
+    def _run(self, record: Record, metric: str) -> RunMetric:
+        found = self._runs.pop((record.id, metric), None) or RunMetric(record, metric)
+        self._runs[record.id, metric] = found
         while len(self._runs) > _MOST_KEPT:
             del self._runs[next(iter(self._runs))]
         return found
 
 
-def _described(run: RunMetric, metric: str) -> Run:
+def _described(run: RunMetric, metric: str, marks: Marks) -> Run:
     drawing = run.drawn()
     points = [] if drawing is None else drawing.points
-    title = run.start.title or title_of(run.start.name)
+    title = marks.title or run.start.title or title_of(run.start.name)
     return {
         "id": run.start.id,
         "label": f"{shortened(title, _TEXT_LIMIT)}, {date(run.start.at)}",
         "by_step": drawing is None or drawing.by_step,
         "x": [point.x for point in points],
         "mean": [None if math.isnan(point.mean) else point.mean for point in points],
-        "facts": list(_facts(run, drawing)),
+        "facts": list(_facts(run, drawing, run.start.notes if marks.notes is None else marks.notes)),
         "problem": "" if drawing is not None else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
     }
 
@@ -85,7 +87,7 @@ def _missing(job_id: str, problem: str) -> Run:
     return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "facts": [], "problem": problem}
 
 
-def _facts(run: RunMetric, drawing: Drawing | None) -> Iterator[RunFact]:
+def _facts(run: RunMetric, drawing: Drawing | None, notes: str) -> Iterator[RunFact]:
     start, end = run.start, run.end
     yield _fact("State", "running" if run.is_running else "ended" if end is None else end.status)
     if drawing is not None:
@@ -98,7 +100,7 @@ def _facts(run: RunMetric, drawing: Drawing | None) -> Iterator[RunFact]:
         yield _fact("Time", clock(seconds), seconds)
     yield _fact("Ranks", str(start.world_size), start.world_size)
     yield _fact("Call", shortened(start.call or start.name, _TEXT_LIMIT))
-    yield _fact("Notes", shortened(start.notes, _TEXT_LIMIT))
+    yield _fact("Notes", shortened(notes, _TEXT_LIMIT))
     yield _fact("Notebook", run.notebook)
 
 

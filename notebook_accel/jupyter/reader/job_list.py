@@ -1,17 +1,20 @@
-"""The user's jobs on disk: their list, as it is now, and requests to stop or delete one."""
+"""The user's jobs on disk: their list, as it is now, and requests to stop, mark, or delete one."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.model import JobListing, JobRow
+from notebook_accel.jupyter.reader import marks
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
-from notebook_accel.jupyter.reader.job_row import POINTS, row, telling_damage, unreadable, without_superseded
-from notebook_accel.launch.journal import records
+from notebook_accel.jupyter.reader.job_row import POINTS, marked, row, telling_damage, unreadable, without_superseded
+from notebook_accel.jupyter.reader.marks import Marks
+from notebook_accel.launch.journal import pages, records
 from notebook_accel.launch.journal.private_files import is_written_by_us
 from notebook_accel.launch.journal.records import Record
 
@@ -29,6 +32,10 @@ class UnknownJobError(NotebookAccelError):
 
 class JobRunsError(NotebookAccelError):
     """The job can't be deleted, since it runs."""
+
+
+class JobNotMarkedError(NotebookAccelError):
+    """What the user says about the job can't be written."""
 
 
 class JobNotDeletedError(NotebookAccelError):
@@ -76,12 +83,26 @@ class JobList:
             seconds: How long jobs may be read. The rows of those that are left are brief, and the next call continues.
         """
         problem = _problem()
-        found = [] if problem else records.last_records(MOST)
+        known = {} if problem else marks.every()
+        found = [] if problem else _listed(known)
         for gone in self._jobs.keys() - set(found):
             del self._jobs[gone]
         deadline = time.monotonic() + seconds
-        rows = [self._row(record, brief, deadline) for record in found]
+        rows = [marked(self._row(record, brief, deadline), known.get(record.id, Marks())) for record in found]
         return {"jobs": without_superseded(rows), "problem": problem or _unrecorded()}
+
+    def mark(self, job_id: str, given: dict[str, Any]) -> None:
+        """Changes what the user says about a job.
+
+        Raises:
+            UnknownJobError: There is no such job.
+            ConfigurationError: There is no such mark, or its value isn't valid.
+            JobNotMarkedError: It can't be written.
+        """
+        try:
+            marks.change(find(job_id), given)
+        except OSError as error:
+            raise JobNotMarkedError(f"what you say about job {job_id} can't be saved: {error}") from error
 
     def stop(self, job_id: str) -> None:
         """Asks a job to stop: its ranks get a KeyboardInterrupt. The second request kills them.
@@ -122,7 +143,7 @@ class JobList:
                     entry.fold = JobFold(record)
                 if entry.fold is None or not entry.fold.update(deadline):
                     return self._brief_row(entry, record, version)
-                found = row(entry.fold.job, entry.fold.metric(POINTS))
+                found = row(entry.fold.job, entry.fold.metric(POINTS), next(pages.outputs(record), None))
                 entry.is_over = entry.fold.job.status.ended and not entry.fold.job.status.is_lost
         except JobLostError as error:  # which must not hide the other jobs
             entry.fold = None
@@ -153,6 +174,13 @@ class JobList:
         if entry.brief is None or entry.brief.version != version:
             entry.brief = _Known(version, row(glance(record)))
         return entry.brief.row
+
+
+def _listed(known: Mapping[str, Marks]) -> list[Record]:
+    """The last jobs, and those that the user has pinned; the newest first."""
+    found = records.last_records(MOST)
+    older = {job_id for job_id, each in known.items() if each.pinned} - {record.id for record in found}
+    return found + [record for record in reversed(records.all_records()) if record.id in older] if older else found
 
 
 def _problem() -> str:

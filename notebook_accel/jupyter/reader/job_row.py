@@ -9,12 +9,14 @@ from collections.abc import Iterable, Iterator
 
 from notebook_accel.errors import JobLostError, NotebookAccelError, StreamError
 from notebook_accel.jupyter.model import JobRow, Metric, Point
+from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.headline import headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.text import date, shortened, value
+from notebook_accel.launch.journal.pages import Output
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.panel.panel_charts import extent
 from notebook_accel.rank_spans import named
@@ -25,18 +27,21 @@ _TEXT_LIMIT = 300
 _CODE = 'from notebook_accel import attach\n\njob = attach("{id}")'
 
 
-def row(job: Job, metric: Drawing | None = None) -> JobRow:
+def row(job: Job, metric: Drawing | None = None, output: Output | None = None) -> JobRow:
     """The row of a job.
 
     Args:
         job: The job.
         metric: Its main metric; `None` if nothing was reported, or if that isn't known.
+        output: The first output that has shown it; `None` if no notebook has.
     """
     found, used = progress.overview(job), job.energy
     details = (date(job.started), job.hardware, "" if used is None else used.brief)
     return {
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
+        "notes": job.launched.notes,
+        "pinned": False,
         "status": job.status.value,
         "state": progress.status(job),
         "live": not job.status.ended,
@@ -51,6 +56,8 @@ def row(job: Job, metric: Drawing | None = None) -> JobRow:
         "code": _CODE.format(id=job.id),
         "checkpoints": job.launched.checkpoint_dir,
         "resumable": job.resumable,
+        "notebook": "" if output is None else output.notebook,
+        "cell": "" if output is None else output.cell,
         "part": bool(job.launched.part_of),
     }
 
@@ -61,6 +68,8 @@ def unreadable(record: Record, reason: str) -> JobRow:
     return {
         "id": record.id,
         "title": record.id,
+        "notes": "",
+        "pinned": False,
         "status": (Status.RUNNING if live else Status.LOST).value,
         "state": "running" if live else "ended",
         "live": live,
@@ -75,8 +84,16 @@ def unreadable(record: Record, reason: str) -> JobRow:
         "code": "",
         "checkpoints": "",
         "resumable": False,
+        "notebook": "",
+        "cell": "",
         "part": False,
     }
+
+
+def marked(row: JobRow, marks: Marks) -> JobRow:
+    """The row as its user has marked the job."""
+    notes = row["notes"] if marks.notes is None else marks.notes
+    return {**row, "title": marks.title or row["title"], "notes": notes, "pinned": marks.pinned}
 
 
 @contextlib.contextmanager

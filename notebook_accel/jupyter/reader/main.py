@@ -22,7 +22,13 @@ from notebook_accel.jupyter.model import NotedOutput
 from notebook_accel.jupyter.reader import job_texts
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.device_history import DeviceHistory
-from notebook_accel.jupyter.reader.job_list import JobList, JobNotDeletedError, JobRunsError, UnknownJobError
+from notebook_accel.jupyter.reader.job_list import (
+    JobList,
+    JobNotDeletedError,
+    JobNotMarkedError,
+    JobRunsError,
+    UnknownJobError,
+)
 from notebook_accel.jupyter.reader.panels import BadMessageError, Panels, UnreadableJobError
 from notebook_accel.launch.journal import pages
 
@@ -38,6 +44,7 @@ _STATUS: dict[type[Exception], int] = {
     JobLostError: 409,
     TimeoutError: 504,
     JobNotDeletedError: 500,
+    JobNotMarkedError: 500,
 }
 """The status of errors that users can do something about."""
 
@@ -97,6 +104,7 @@ def _calls() -> dict[str, tuple[_Worker, Callable[..., Any]]]:
         "jobs": (of_jobs, jobs.listing),
         "stop": (of_jobs, jobs.stop),
         "delete": (of_jobs, jobs.delete),
+        "mark": (of_jobs, jobs.mark),
         "compare": (of_comparisons, Comparisons().compare),
         "panel": (of_panels, panels.update),
         "announce": (of_panels, pages.announce),

@@ -13,6 +13,7 @@ from notebook_accel.events import Event
 from notebook_accel.jupyter.model import PanelAnswer, PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
 from notebook_accel.jupyter.reader.job_row import telling_damage
+from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
@@ -34,8 +35,8 @@ INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 """Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
 SHARE = 0.03
 """The part of a core that one panel may take."""
-_WATCH_EVERY = 1.0
-"""Seconds between two marks on a running job that somebody looks at it."""
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at what the user says of a job, and two signs to its process that somebody looks at it."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
 
@@ -89,6 +90,7 @@ class Panels:
             if not is_read:
                 return {"seq": seq, "replies": [], "results": [], "pause": BUSY_INTERVAL, "reading": True}
             session = PanelSession(shown.followed.job, shown.stop, partial(pages.note_output, record))
+        session.marks = shown.marks
         self._sessions[record, panel] = session
         for message in messages:
             session.handle(message)
@@ -123,14 +125,18 @@ class _ShownJob:
         self._record = record
         self._unread: Iterator[tuple[int, Event]] | None = None
         self.last_used = time.monotonic()
-        self._watch_due = 0.0
+        self._look_due = 0.0
+        self.marks = Marks()
+        """What its user says about it, as of the last second."""
 
     def update(self, deadline: float) -> bool:
         """Reads what was added; returns whether it is done, which it may not be at `deadline`, a monotonic time."""
         self.last_used = time.monotonic()
-        if self.last_used >= self._watch_due and not self.followed.has_ended:
-            self._watch_due = self.last_used + _WATCH_EVERY
-            self._record.watch()
+        if self.last_used >= self._look_due:
+            self._look_due = self.last_used + _LOOK_EVERY
+            self.marks = Marks.of(self._record)
+            if not self.followed.has_ended:
+                self._record.watch()
         if self._unread is None:
             self._unread = self._events()
         for number, _ in enumerate(self._unread, 1):
@@ -172,6 +178,8 @@ class PanelSession:
         self._note_output = note_output
         self._wants_output = False
         self._maker = StateMaker(job)
+        self.marks = Marks()
+        """What the user says about the job."""
         self._state: Mapping[str, Any] | None = None
         """What was sent last; `None` if the page needs the whole state."""
         self._seq = -1
@@ -232,6 +240,7 @@ class PanelSession:
         if self._state is not None and self._is_over:
             return
         self._maker.update_metrics()
+        self._maker.title, self._maker.notes = self.marks.title, self.marks.notes
         state = self._maker.whole() if self._state is None or is_over else self._maker.make()
         if self._state is None:
             found["state"] = state
