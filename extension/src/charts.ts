@@ -13,7 +13,7 @@ const CHARTS_PER_FRAME = 1;
 
 /** The metrics of a job: a chart of each, of which the user can enlarge one, choose which to see, and in which order. */
 export class Charts {
-  readonly element = make("section", "na-metrics", { "aria-label": "Metrics" });
+  readonly element = make("div", "na-metrics", { role: "group", "aria-label": "Metrics" });
   #grid = make("div", "na-charts");
   #note = make("div", "na-more");
   #charts = new Map<string, SmallChart>();
