@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ class Marks:
         Raises:
             ConfigurationError: There is no such mark, or its value isn't valid.
         """
-        checks = {
+        checks: dict[str, Callable[[Any], Any]] = {
             "title": lambda text: kinds.title.check("name", text) if text != "" else "",
             "notes": lambda text: kinds.notes.check("notes", text) if text else text,
             "pinned": lambda flag: kinds.flag.check("pinned", flag),
