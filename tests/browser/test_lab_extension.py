@@ -105,6 +105,7 @@ def test_the_sidebar_shows_jobs_live_opens_stops_attaches_and_deletes(page: Page
 
 def test_a_job_is_named_pinned_found_and_run_again(page: Page) -> None:
     """Long: it launches three jobs, and looks at them in two places."""
+    page.forget_jobs()
     page.run("def done():\n    report(loss=1)\n    wait_for('drawn')")
     for number in (1, 2):
         cell = page.begin("notebook_launcher(done, num_processes=1, device='cpu')")

@@ -21,6 +21,7 @@ from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, Unknow
 from notebook_accel.jupyter.reader.panels import Panels
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
+from notebook_accel.launch.journal import pages
 from notebook_accel.panel import html_page
 from tests.jupyter.conftest import RecordedJob, end
 from tests.launch.journal.cases import put_state
@@ -245,6 +246,14 @@ def test_a_job_has_the_name_the_notes_and_the_pin_that_its_user_gives_it(
     jobs.mark(job.job.id, {"title": "", "pinned": False})
     monkeypatch.undo()
     assert row_of(jobs, job) == {**before, "notes": "two\nlines"}
+
+
+def test_the_cell_of_a_job_is_known_even_if_its_page_draws_it_after_the_end(jobs: JobList) -> None:
+    job = RecordedJob()
+    end(job)
+    assert row_of(jobs, job)["cell"] == ""
+    pages.note_output(job.record, "a b.ipynb", "1c2b")
+    assert [row_of(jobs, job)[name] for name in ("notebook", "cell")] == ["a b.ipynb", "1c2b"]  # type: ignore[literal-required]
 
 
 @pytest.mark.parametrize("given", [{"title": "x" * 121}, {"title": 7}, {"notes": ["x"]}, {"pinned": 2}, {"id": "0"}])

@@ -112,4 +112,4 @@ def glance(record: Record) -> Job:
 
 def version_on_disk(record: Record) -> tuple[object, ...]:
     """Equal for two moments between which the job has not changed on disk; last, whether it runs."""
-    return version_of(record.path), ReportTail(record.reports).size(), record.is_running()
+    return version_of(record.path), ReportTail(record.reports).size(), record.outputs.exists(), record.is_running()

@@ -22,6 +22,8 @@ READING = 0.3
 """Seconds for which one request may read jobs; a request to stop a job may have to wait for that."""
 MOST = 50
 """The most jobs that are listed."""
+_NOTED_WITHIN = 60.0
+"""Seconds after the end of a job within which a page may still note in which cell it is shown."""
 SHARE = 0.005
 """The part of a core that following the jobs that run may take: the more ranks, the less often they are read."""
 
@@ -144,7 +146,9 @@ class JobList:
                 if entry.fold is None or not entry.fold.update(deadline):
                     return self._brief_row(entry, record, version)
                 found = row(entry.fold.job, entry.fold.metric(POINTS), next(pages.outputs(record), None))
-                entry.is_over = entry.fold.job.status.ended and not entry.fold.job.status.is_lost
+                job = entry.fold.job
+                is_noted = bool(found["cell"]) or job.seconds + job.started < time.time() - _NOTED_WITHIN
+                entry.is_over = job.status.ended and not job.status.is_lost and is_noted
         except JobLostError as error:  # which must not hide the other jobs
             entry.fold = None
             found = unreadable(record, str(error))
