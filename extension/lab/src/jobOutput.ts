@@ -39,6 +39,8 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
   private saved: IRenderMime.IRenderer | undefined;
   /** Waits for somebody to see the output; the server isn't asked before. */
   private watcher: IntersectionObserver | undefined;
+  /** Whether the job was launched below this cell a moment ago; it may have ended since. */
+  private isLaunch = false;
   private hasAnswer = false;
   private hasAsked = false;
   private failures = 0;
@@ -107,6 +109,7 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
       true,
     );
     this.panel = panel;
+    this.isLaunch = state !== undefined;
     if (state) {
       try {
         panel.begin(state);
@@ -148,7 +151,8 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
       this.dropSaved();
       this.node.append(this.panel.node);
       const spot = this.spot(this.node);
-      if (spot && isLive(state.head)) this.panel.send({ cmd: "drawn", notebook: spot.notebook, cell: spot.cell });
+      if (spot && (this.isLaunch || isLive(state.head)))
+        this.panel.send({ cmd: "drawn", notebook: spot.notebook, cell: spot.cell });
     }
     // The kernel replaces the state when the job ends, but not on a page that was loaded since, and not if it is gone.
     if (this.model && named(this.model).state && !isLive(state.head) && !this.hasAsked) {

@@ -133,7 +133,7 @@ test("a page that sees the job end stores what stays, unless the kernel has", as
   answers.push({ ...NEWS, seq: 0, state: ended() }, { ...NEWS, seq: 0, output: { "text/html": "<b>done</b>" } });
   const { model } = open(aState(2));
   await pass(100);
-  expect(asked.flat()).toEqual([{ cmd: "output" }]);
+  expect(asked.flat()).toEqual([{ cmd: "drawn", notebook: "a.ipynb", cell: "1c2b" }, { cmd: "output" }]);
   expect(model.data).toEqual({ [MIME]: { job: JOB }, "text/html": "<b>done</b>" });
 });
 
