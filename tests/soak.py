@@ -284,8 +284,9 @@ class Soak:
         while (left := list(self._marked())) and time.monotonic() < deadline:
             time.sleep(0.02)
         for process in left:
-            self.report.problems.append(f"a process is left: {process.pid} {' '.join(process.cmdline())}")
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
+                self.report.problems.append(f"a process is left: {process.pid} {' '.join(process.cmdline())}")
+                process.kill()
 
     # The checks
 
