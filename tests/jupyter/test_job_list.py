@@ -19,9 +19,11 @@ from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
 from notebook_accel.jupyter.reader.panels import Panels
+from notebook_accel.launch.driver.attach import attach
 from notebook_accel.launch.job.describe import describe
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import pages
+from notebook_accel.launch.journal.job_summary import summarize
 from notebook_accel.panel import html_page
 from tests.jupyter.conftest import RecordedJob, end
 from tests.launch.journal.cases import put_state
@@ -236,6 +238,9 @@ def test_a_job_has_the_name_the_notes_and_the_pin_that_its_user_gives_it(
     jobs.mark(job.job.id, {"pinned": True})
     after = row_of(jobs, job)
     assert (after["title"], after["notes"], after["pinned"]) == ("wide <b>", "two\nlines", True)
+    assert summarize(job.record).title == "wide <b>"
+    found = attach(job.job.id)
+    assert (found.title, found.launched.notes) == ("wide <b>", "two\nlines")
     [run] = Comparisons().compare([job.job.id], "loss")["runs"]
     assert run["label"].startswith("wide <b>, ")
     assert {"name": "Notes", "text": "two\nlines", "order": None} in run["facts"]

@@ -4,7 +4,6 @@ main.py           ─ answers the server's requests; start reading here
 job_list.py       ─ lists the user's jobs; stops, marks, or deletes one
 job_fold.py       ─ a job on disk: its state and its main metric, read on while it runs
 job_row.py        ─ one job as the browser gets it
-marks.py          ─ the names, notes, and pins that users give their jobs in a page
 comparisons.py    ─ a metric of several jobs, read when somebody looks
 run_metric.py     ─ a metric of one of them; the main metric of a job in the list
 panels.py         ─ the panels of jobs in tabs

@@ -10,12 +10,12 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.jupyter.model import Comparison, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
-from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.jupyter.reader.run_metric import RunMetric
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.launch.job.text import clock, date, shortened, value
 from notebook_accel.launch.job.text import title as title_of
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
 
 MOST = 8

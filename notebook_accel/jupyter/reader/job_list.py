@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.jupyter.model import JobListing, JobRow
-from notebook_accel.jupyter.reader import marks
 from notebook_accel.jupyter.reader.job_fold import JobFold, glance, version_on_disk
 from notebook_accel.jupyter.reader.job_row import POINTS, marked, row, telling_damage, unreadable, without_superseded
-from notebook_accel.jupyter.reader.marks import Marks
-from notebook_accel.launch.journal import pages, records
+from notebook_accel.launch.journal import marks, pages, records
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.private_files import is_written_by_us
 from notebook_accel.launch.journal.records import Record
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 
 from notebook_accel.errors import JobLostError, NotebookAccelError, StreamError
 from notebook_accel.jupyter.model import JobRow, Metric, Point
-from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.launch.job import location, progress
 from notebook_accel.launch.job.headline import headline
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.text import date, shortened, value
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.pages import Output
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.panel.panel_charts import extent

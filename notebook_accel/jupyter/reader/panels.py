@@ -13,10 +13,10 @@ from notebook_accel.events import Event
 from notebook_accel.jupyter.model import PanelAnswer, PanelUpdate
 from notebook_accel.jupyter.reader.job_list import find
 from notebook_accel.jupyter.reader.job_row import telling_damage
-from notebook_accel.jupyter.reader.marks import Marks
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.panel import html_page
 from notebook_accel.panel.chart_requests import Reply

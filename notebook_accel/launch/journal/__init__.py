@@ -10,6 +10,7 @@
     followed_job.py   ─ a job as its journal has it; job_summary.py is the same in short
     results.py        ─ what the ranks of a detached job returned or raised, and the result of the job made of it
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
+    marks.py          ─ the names, notes, and pins that users give their jobs in a page of Jupyter
     pages.py          ─ which pages of Jupyter draw jobs from disk, and in which cells
     requests.py       ─ requests to a job that another process runs, such as for the stacks of its ranks
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Event, JobEnded
+from notebook_accel.events import Event, JobEnded, JobStarted
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.output_events import OutputTail
@@ -14,6 +14,7 @@ from notebook_accel.launch.job.requests import Runner
 from notebook_accel.launch.job.text import resume_commands
 from notebook_accel.launch.journal import results
 from notebook_accel.launch.journal.log_files import LogFiles
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportFile, ReportTail
 from notebook_accel.launch.journal.requests import rank_requester
@@ -56,7 +57,9 @@ class FollowedState:
         """
         found = None if self.has_ended else self._state.read()
         if found is not None:
-            self.job.restore(*found)
+            ((_, start), *rest), new = found
+            assert isinstance(start, JobStarted)
+            self.job.restore([(None, Marks.of(self.record).on(start)), *rest], new)
         return self.has_ended
 
     def end_if_abandoned(self, unrecorded: Callable[[], str]) -> bool:

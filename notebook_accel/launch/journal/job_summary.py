@@ -12,6 +12,7 @@ from notebook_accel.errors import JobLostError
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.text import date, duration, title
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.rank_spans import counted
@@ -61,6 +62,7 @@ def summarize(record: Record) -> JobSummary:
     running = record.is_running()
     stored = StoredState.read(record.path)
     start, end = stored.ends()
+    start = Marks.of(record).on(start)
     end = end or record.unwritten_end()
     status = Status(end.status) if end else Status.RUNNING if running else stored.head.lost
     ended = end.at if end else time.time() if running else record.last_written()

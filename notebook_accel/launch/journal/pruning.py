@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal import marks, records
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.show import console
 
@@ -23,7 +23,7 @@ _warned: set[str] = set()
 
 
 def prune() -> None:
-    """Removes jobs that exceed the limit, besides the last one; not those that run or that this process uses."""
+    """Removes jobs that exceed the limit, besides the last one; not those that run, that are pinned, or in use here."""
     limit, used = _limit(), 0
     parent = records.folder()
     known = known_sizes.setdefault(parent, {})
@@ -31,10 +31,11 @@ def prune() -> None:
     sizes = [known[name] if name in known else _size(parent, name) for name in older]
     if sum(sizes) <= limit and len(older) + 1 < MOST_JOBS:
         return
+    pinned = {job for job, each in marks.every().items() if each.pinned}
     for number, (name, size) in enumerate(zip(older, sizes, strict=True), 2):
         is_kept = used + size <= limit and number < MOST_JOBS
         record = Record(parent / name) if not is_kept else None
-        if record is None or records.is_in_use(record) or record.may_run():
+        if record is None or records.is_in_use(record) or record.may_run() or record.id in pinned:
             used += size
         else:
             record.remove()

@@ -24,7 +24,7 @@ from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import pruning, records, writing
+from notebook_accel.launch.journal import marks, pruning, records, writing
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.writing import Journal
@@ -91,6 +91,13 @@ def test_a_running_job_is_kept_however_old(state: Path) -> None:
     running = recorded(ended=False)
     made = [recorded(at=1 + number) for number in range(MAX_JOBS + 3)]
     assert records.all_records() == [running, *made[3:]]
+
+
+def test_a_pinned_job_is_kept_however_old(state: Path) -> None:
+    pinned = recorded()
+    marks.change(pinned, {"pinned": True})
+    made = [recorded(at=1 + number) for number in range(MAX_JOBS + 3)]
+    assert records.all_records() == [pinned, *made[3:]]
 
 
 def test_what_is_not_ours_is_left_alone(state: Path) -> None:

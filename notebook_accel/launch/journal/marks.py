@@ -12,6 +12,7 @@ from typing import Any
 
 from notebook_accel.config import kinds
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.events import JobStarted
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import make_private, open_private
 from notebook_accel.launch.journal.records import Record
@@ -26,7 +27,11 @@ class Marks:
     notes: str | None = None
     """Its notes; `None` if it keeps those of its launch."""
     pinned: bool = False
-    """Whether it comes first in the list, however old it is."""
+    """Whether it comes first in the list, and is kept, however old it is."""
+
+    def on(self, start: JobStarted) -> JobStarted:
+        """The start of a job as its user has marked the job."""
+        return replace(start, title=self.title or start.title, notes=start.notes if self.notes is None else self.notes)
 
     @classmethod
     def of(cls, record: Record) -> Marks:
