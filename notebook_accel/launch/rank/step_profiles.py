@@ -54,6 +54,9 @@ class StepProfiles:
         self._deadline = 0.0
         self._recording: _Recording | None = None
         self._export: threading.Thread | None = None
+        """Writes the last trace, and replies with it."""
+        self._is_writing = False
+        """Whether it has yet to reply. The next request may come before the thread has ended."""
         self._changing = threading.Lock()
         """Held while the request changes."""
 
@@ -68,7 +71,7 @@ class StepProfiles:
         """Takes a request. `arm` has to be called at the step that it names, if it does."""
         if rank_local.alone is None:
             self._refuse(request, "several ranks share its process, where torch's profiler can't tell them apart")
-        elif self._request is not None or (self._export is not None and self._export.is_alive()):
+        elif self._request is not None or self._is_writing:
             self._refuse(request, "it is being profiled already: wait until that profile is there")
         elif events.training_is_paused():
             self._refuse(request, _PAUSED)
@@ -163,6 +166,7 @@ class StepProfiles:
             self._refuse(request, f"{early} before a whole training step was recorded")
             return
         note = f"{early} after {recording.steps} of {request.steps} steps" if early else ""
+        self._is_writing = True
         reply = partial(self._reply, request, recording, note)
         self._export = own_process.start_thread_if_allowed(reply, "notebook-accel profile")
         if self._export is None:
@@ -191,11 +195,13 @@ class StepProfiles:
         try:
             trace, shortened = recording.trace(request.most_bytes)
         except Exception as error:  # such as a full disk
-            self._refuse(request, _failure(error))
-            return
-        notes = "; ".join(each for each in (note, shortened) if each)
-        times = recording.boundaries
-        self._send(Profiled(request.number, note=notes, boundaries=times, at=recording.at, trace=[trace]))
+            reply = Profiled(request.number, error=_failure(error))
+        else:
+            notes = "; ".join(each for each in (note, shortened) if each)
+            times = recording.boundaries
+            reply = Profiled(request.number, note=notes, boundaries=times, at=recording.at, trace=[trace])
+        self._is_writing = False
+        self._send(reply)
 
 
 class _Recording:

@@ -77,6 +77,23 @@ def test_a_profile_begins_with_the_next_step_and_has_as_many_as_requested(rank: 
     assert "aten::cumprod" not in found
 
 
+def test_the_next_request_may_come_as_soon_as_the_reply_is_sent(rank: Rank) -> None:
+    requested = threading.Event()
+
+    def send(event: Event) -> None:
+        rank.sent.append(event)
+        if len(rank.sent) == 1:
+            rank.request(1, number=2)
+            requested.set()
+
+    rank.profiles = StepProfiles(threading.get_ident(), send)
+    rank.request(1)
+    rank.step(3)
+    assert requested.wait(20)
+    rank.step(3)
+    assert [(reply.number, reply.error) for reply in rank.replies()] == [(1, ""), (2, "")]
+
+
 def test_steps_are_counted_by_one_of_several_optimizers(rank: Rank) -> None:
     rank.request(2)
     for _ in range(3):
