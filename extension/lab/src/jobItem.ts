@@ -46,15 +46,16 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
       <span class="na-lab-metric-name" title=${name}>${name}</span> <span class="na-lab-value">${value}</span>
     </div>`;
   };
+  const pin = html`<button type="button" class="na-lab-pin" title=${row.pinned ? "Unpin" : "Pin to the top of the list"}
+    aria-label="Pin ${row.title}, job ${row.id}" aria-pressed=${row.pinned}
+    @click=${() => actions.pin(row)}>${row.pinned ? "★" : "☆"}</button>`;
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status} data-state=${row.state}>
     <div class="na-lab-heading">
       <input class="na-lab-choice" type="checkbox" title="Select this job for a comparison"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title" title=${row.title}>${row.title}</span>
-      <button type="button" class="na-lab-pin" title=${row.pinned ? "Unpin" : "Pin to the top of the list"}
-        aria-label="Pin ${row.title}, job ${row.id}" aria-pressed=${row.pinned}
-        @click=${() => actions.pin(row)}>${row.pinned ? "★" : "☆"}</button>
+      ${row.code ? pin : nothing}
       <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
