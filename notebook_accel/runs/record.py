@@ -11,11 +11,13 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from notebook_accel.errors import ConfigurationError, JobLostError
@@ -30,6 +32,7 @@ _MOST_SWEEPS = 100
 """The most sweeps that are kept on disk."""
 _MOST_BYTES = 64 * 2**20
 """A larger result of a trial is not stored."""
+_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
 _PLAIN = (bool, int, float, str, type(None))
 """What a study suggests; the parameters of other searches are those of the call."""
 
@@ -212,8 +215,16 @@ def find(
     """The sweep to resume: that with this ID, or, for `True`, the last of this notebook with these trials, unless done.
 
     Raises:
-        ConfigurationError: There is none with this ID, it runs, or its trials are others.
+        ConfigurationError: There is none with this ID, it runs, or its trials are others; or no process but this one
+            can recognize the parameters.
     """
+    for parameter, value in ((key, value) for each in parameters or () for key, value in each.items()):
+        if _ADDRESS.search(_text({parameter: value})):
+            raise ConfigurationError(
+                f"resume can't tell whether an earlier sweep had {parameter}={value!r:.80}: its text contains an "
+                "address, which differs in each kernel. Vary a name or a number, and look up the object in the "
+                "launched function; a function or a class with a name works too"
+            )
     for path in sorted(_all(), reverse=True):
         if isinstance(resume, str) and not path.name.rpartition("-")[2].startswith(resume):
             continue
@@ -270,4 +281,12 @@ def _all() -> list[Path]:
 
 
 def _text(parameters: dict[str, Any]) -> str:
-    return repr(sorted(parameters.items()))
+    """Equal for equal parameters, also in another process; functions and classes go by their names."""
+    return repr([(name, _name(value) or value) for name, value in sorted(parameters.items())])
+
+
+def _name(value: Any) -> str:
+    """Where a function or a class is defined; empty for everything else, and for a function without a name."""
+    if not isinstance(value, (type, FunctionType, BuiltinFunctionType)) or "<" in value.__qualname__:
+        return ""
+    return f"{value.__module__}.{value.__qualname__}"

@@ -68,6 +68,27 @@ def test_a_result_that_cannot_be_stored_is_not_taken_for_none() -> None:
     assert none.result() is None
 
 
+def test_functions_and_classes_are_recognized_by_their_names() -> None:
+    def defined() -> list[dict[str, Any]]:
+        """Those that a kernel has once its cell has run."""
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec("def loss(): pass\nclass Net: pass", names)
+        return [{"of": names["loss"]}, {"of": names["Net"]}, {"of": len}]
+
+    found = record.create("train", "book", 3)
+    for number, each in enumerate(defined()):
+        found.add_begin(Trial(number, each), detached=False)
+    found.add(owner="")
+    assert find(parameters=defined()) is not None
+    assert find(parameters=defined()[::-1]) is None
+
+
+@pytest.mark.parametrize("value", [object(), lambda: 1, [1, object()]])
+def test_parameters_that_no_other_kernel_could_recognize_are_refused(value: object) -> None:
+    with pytest.raises(ConfigurationError, match="its text contains an address"):
+        find(parameters=[{"lr": 1, "of": value}])
+
+
 def test_a_line_that_is_torn_loses_nothing_after_it() -> None:
     written = write(ended(0, State.DONE))
     path = written.path / "trials"
