@@ -235,15 +235,20 @@ def _columns(states: list[RankState], *, wrap: bool) -> list[tuple[str, str, Cal
     columns: list[tuple[str, str, Callable[[RankState, Overview], str]]] = [("Rank", "5.5em", _number)]
     if not wrap or any(state.bars or state.detail for state in states):
         columns += [("Progress", "auto", _progress)]
-    titles = "".join(element("span", name(each), _PART) for each in names)
-    columns.append(
-        (titles + element("span", "Memory", _PART), f"{min(30 + 8 * len(names), 52)}%", partial(_parts, names))
-    )
+    titles = [element("span", name(each), _part(each)) for each in names]
+    if not wrap or any(describe.load(state) for state in states):
+        titles.append(element("span", "Memory", _part("Memory")))
+    if titles:
+        columns.append(("".join(titles), f"{min(30 + 8 * len(names), 52)}%", partial(_parts, names)))
     return columns
 
 
-_PART = "display:inline-block;width:6.5em;max-width:100%;padding:0 8px 0 0;box-sizing:border-box;vertical-align:top"
-"""Of each metric and of its title: a column where there is room, and below the one before it where there is none."""
+def _part(title: str) -> str:
+    """The style of a metric and of its title: a column where there is room, and below the one before otherwise."""
+    width = f"{max(6.5, min(0.65 * len(title) + 1, 13)):.3g}em"
+    return (
+        f"display:inline-block;width:{width};max-width:100%;padding:0 8px 0 0;box-sizing:border-box;vertical-align:top"
+    )
 
 
 def _number(state: RankState, _: Overview) -> str:
@@ -253,7 +258,7 @@ def _number(state: RankState, _: Overview) -> str:
 
 def _parts(names: list[str], state: RankState, _: Overview) -> str:
     words = describe.load(state)
-    values = "".join(element("span", _value_of(each, state) or "&nbsp;", _PART, title=each) for each in names)
+    values = "".join(element("span", _value_of(each, state) or "&nbsp;", _part(each), title=each) for each in names)
     return values + element("span", text(words), "font-size:90%", title=words)
 
 
