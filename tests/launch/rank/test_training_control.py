@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -37,7 +36,7 @@ class Training:
     """A rank that steps until it is stopped."""
 
     def __init__(self, pace: float, limit: float = 1e9) -> None:
-        self.sent: deque[Event] = deque()
+        self.sent: list[Event] = []
         self.control = TrainingControl(self.sent.append, lambda: self.profiled_in.append(len(self.values) + 1))
         self.values: list[float] = []
         """That of the tunable, after each step."""
@@ -242,7 +241,7 @@ def test_a_pause_ends_where_the_training_has_to_save_and_end(group: Group) -> No
 
 
 def test_steps_count_by_one_optimizer_of_several() -> None:
-    sent: deque[Event] = deque()
+    sent: list[Event] = []
     control = TrainingControl(sent.append)
     control.attach("")
     first, second = object(), object()
