@@ -135,6 +135,7 @@ def test_nothing_is_cut_off_beside_an_open_sidebar(own_page: Page) -> None:
     expect(cell.rank(1).locator(".na-amount")).to_be_visible()
     own_page.screenshot("running")
     chart = cell.panel.locator(".na-chart > .na-plot").first
+    chart.scroll_into_view_if_needed()
     before = chart.bounding_box()
     chart.hover()
     expect(cell.panel.locator(".na-past").first).to_contain_text(" at ")
