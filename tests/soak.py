@@ -135,7 +135,9 @@ class Soak:
         self._temporary.mkdir()
         state = home / "state"
         environ = {"TMPDIR": str(self._temporary), "NOTEBOOK_ACCEL_STATE": str(state), _MARK: str(home)}
-        self._environ = {**os.environ, **environ, "NOTEBOOK_ACCEL_VIEW": "none"}
+        # A base server would stay, as it should, and be taken for what a driver has left behind.
+        own = {"NOTEBOOK_ACCEL_SHARED_SERVER": "0"}
+        self._environ = {**os.environ, **environ, **own, "NOTEBOOK_ACCEL_VIEW": "none"}
         self._driver: subprocess.Popen[str] | None = None
         self.report = Report()
 
