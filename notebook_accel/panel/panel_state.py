@@ -73,10 +73,6 @@ class StateMaker:
         """Answers the logs that the user has opened."""
         self.note = ""
         """A line below the choices that were made for the user."""
-        self.title = ""
-        """What the user calls the job now; empty if it is called as when it was launched."""
-        self.notes: str | None = None
-        """The user's notes as they are now; `None` if they are those of the launch."""
         self._charts = PanelCharts(job, metric_pacer)
 
     def request(self, message: Mapping[str, Any]) -> None:
@@ -155,10 +151,6 @@ class StateMaker:
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
         head, controls = _head(self._job, found, self.note), self._controls.state()
-        if self.title:
-            head["name"] = self.title
-        if self.notes is not None:
-            head["choices"] = "\n".join([*self.notes.splitlines(), *_without_notes(self._job, head["choices"])])
         return {"head": head, "controls": controls, "ranks": ranks, "metrics": self._charts.drawn}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
@@ -243,11 +235,6 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "metrics_note": progress.left_out(progress.metric_names(job), MOST_CHARTS),
         "kernel_lost_note": _kernel_lost_note(job),
     }
-
-
-def _without_notes(job: Job, choices: str) -> list[str]:
-    """The choices that were made for the user, which the notes of the launch are above."""
-    return choices.splitlines()[len(job.launched.notes.splitlines()) :]
 
 
 def _is_grid(job: Job) -> bool:

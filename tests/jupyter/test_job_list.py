@@ -14,7 +14,7 @@ import pytest
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import CheckpointSaved, Lines, Location, Phase, PhaseChanged, Shown, Stalled
 from notebook_accel.jupyter.model import JobRow
-from notebook_accel.jupyter.reader import job_list
+from notebook_accel.jupyter.reader import job_list, panels
 from notebook_accel.jupyter.reader.comparisons import Comparisons
 from notebook_accel.jupyter.reader.job_fold import JobFold
 from notebook_accel.jupyter.reader.job_list import JobList, JobRunsError, UnknownJobError
@@ -240,17 +240,22 @@ def test_a_job_has_the_name_the_notes_and_the_pin_that_its_user_gives_it(
     assert (after["title"], after["notes"], after["pinned"]) == ("wide <b>", "two\nlines", True)
     assert summarize(job.record).title == "wide <b>"
     found = attach(job.job.id)
-    assert (found.title, found.launched.notes) == ("wide <b>", "two\nlines")
+    assert (found.title, found.notes) == ("wide <b>", "two\nlines")
     [run] = Comparisons().compare([job.job.id], "loss")["runs"]
     assert run["label"].startswith("wide <b>, ")
     assert {"name": "Notes", "text": "two\nlines", "order": None} in run["facts"]
-    head = Panels().update(job.job.id, "panel", -1, [])["state"]["head"]
+    monkeypatch.setattr(panels, "_LOOK_EVERY", 0)
+    panel, later = Panels(), JobList()  # which read the job only once it has these marks
+    head = panel.update(job.job.id, "panel", -1, [])["state"]["head"]
     assert (head["name"], head["choices"].splitlines()[:2]) == ("wide <b>", ["two", "lines"])
+    assert row_of(later, job)["title"] == "wide <b>"
     monkeypatch.setattr(job_list, "MOST", 1)
     assert [row["id"] for row in jobs.listing()["jobs"]] == [newer.job.id, job.job.id], "however old it is"
     jobs.mark(job.job.id, {"title": "", "pinned": False})
     monkeypatch.undo()
-    assert row_of(jobs, job) == {**before, "notes": "two\nlines"}
+    for each in (jobs, later):
+        assert row_of(each, job) == {**before, "notes": "two\nlines"}
+    assert panel.update(job.job.id, "another", -1, [])["state"]["head"]["name"] == "train()"
 
 
 def test_the_cell_of_a_job_is_known_even_if_its_page_draws_it_after_the_end(jobs: JobList) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from notebook_accel.errors import JobLostError
+from notebook_accel.events import JobStarted
 from notebook_accel.jupyter.model import Comparison, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
@@ -71,14 +72,15 @@ class Comparisons:
 def _described(run: RunMetric, metric: str, marks: Marks) -> Run:
     drawing = run.drawn()
     points = [] if drawing is None else drawing.points
-    title = marks.title or run.start.title or title_of(run.start.name)
+    start = marks.on(run.start)
+    title = start.title or title_of(start.name)
     return {
-        "id": run.start.id,
-        "label": f"{shortened(title, _TEXT_LIMIT)}, {date(run.start.at)}",
+        "id": start.id,
+        "label": f"{shortened(title, _TEXT_LIMIT)}, {date(start.at)}",
         "by_step": drawing is None or drawing.by_step,
         "x": [point.x for point in points],
         "mean": [None if math.isnan(point.mean) else point.mean for point in points],
-        "facts": list(_facts(run, drawing, run.start.notes if marks.notes is None else marks.notes)),
+        "facts": list(_facts(run, start, drawing)),
         "problem": "" if drawing is not None else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
     }
 
@@ -87,8 +89,8 @@ def _missing(job_id: str, problem: str) -> Run:
     return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "facts": [], "problem": problem}
 
 
-def _facts(run: RunMetric, drawing: Drawing | None, notes: str) -> Iterator[RunFact]:
-    start, end = run.start, run.end
+def _facts(run: RunMetric, start: JobStarted, drawing: Drawing | None) -> Iterator[RunFact]:
+    end = run.end
     yield _fact("State", "running" if run.is_running else "ended" if end is None else end.status)
     if drawing is not None:
         yield _fact("Last", metric_text(drawing).now, None if drawing.last is None else drawing.last.mean)
@@ -100,7 +102,7 @@ def _facts(run: RunMetric, drawing: Drawing | None, notes: str) -> Iterator[RunF
         yield _fact("Time", clock(seconds), seconds)
     yield _fact("Ranks", str(start.world_size), start.world_size)
     yield _fact("Call", shortened(start.call or start.name, _TEXT_LIMIT))
-    yield _fact("Notes", shortened(notes, _TEXT_LIMIT))
+    yield _fact("Notes", shortened(start.notes, _TEXT_LIMIT))
     yield _fact("Notebook", run.notebook)
 
 

@@ -40,7 +40,7 @@ def row(job: Job, metric: Drawing | None = None, output: Output | None = None) -
     return {
         "id": job.id,
         "title": shortened(job.title, _TEXT_LIMIT),
-        "notes": job.launched.notes,
+        "notes": job.notes,
         "pinned": False,
         "status": job.status.value,
         "state": progress.status(job),

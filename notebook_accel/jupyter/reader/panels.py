@@ -16,7 +16,6 @@ from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
-from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.panel import html_page
 from notebook_accel.panel.chart_requests import Reply
@@ -90,7 +89,6 @@ class Panels:
             if not is_read:
                 return {"seq": seq, "replies": [], "results": [], "pause": BUSY_INTERVAL, "reading": True}
             session = PanelSession(shown.followed.job, shown.stop, partial(pages.note_output, record))
-        session.marks = shown.marks
         self._sessions[record, panel] = session
         for message in messages:
             session.handle(message)
@@ -126,15 +124,13 @@ class _ShownJob:
         self._unread: Iterator[tuple[int, Event]] | None = None
         self.last_used = time.monotonic()
         self._look_due = 0.0
-        self.marks = Marks()
-        """What its user says about it, as of the last second."""
 
     def update(self, deadline: float) -> bool:
         """Reads what was added; returns whether it is done, which it may not be at `deadline`, a monotonic time."""
         self.last_used = time.monotonic()
         if self.last_used >= self._look_due:
             self._look_due = self.last_used + _LOOK_EVERY
-            self.marks = Marks.of(self._record)
+            self.followed.mark()
             if not self.followed.has_ended:
                 self._record.watch()
         if self._unread is None:
@@ -178,8 +174,6 @@ class PanelSession:
         self._note_output = note_output
         self._wants_output = False
         self._maker = StateMaker(job)
-        self.marks = Marks()
-        """What the user says about the job."""
         self._state: Mapping[str, Any] | None = None
         """What was sent last; `None` if the page needs the whole state."""
         self._seq = -1
@@ -240,7 +234,6 @@ class PanelSession:
         if self._state is not None and self._is_over:
             return
         self._maker.update_metrics()
-        self._maker.title, self._maker.notes = self.marks.title, self.marks.notes
         state = self._maker.whole() if self._state is None or is_over else self._maker.make()
         if self._state is None:
             found["state"] = state

@@ -83,7 +83,7 @@ def choices(job: JobState) -> list[str]:
 
 def _given(job: JobState) -> list[str]:
     remarks = [each.text for each in [*job.remarks][-_MAX_REMARKS:]]
-    return [*job.launched.notes.splitlines(), *remarks, *job.notice.splitlines()]
+    return [*job.notes.splitlines(), *remarks, *job.notice.splitlines()]
 
 
 def _resume(job: JobState) -> list[str]:

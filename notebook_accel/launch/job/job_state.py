@@ -99,6 +99,10 @@ class JobState:
         """The ID by which `attach` finds it."""
         self.name = start.name
         """The name of the launched function."""
+        self.given_title = start.title
+        """What the user calls it; empty if it is called as its function."""
+        self.notes = start.notes
+        """The user's notes."""
         self.hardware = start.hardware
         """The devices that its ranks run on, as text."""
         self.devices = tuple(start.devices)
@@ -147,7 +151,7 @@ class JobState:
     @property
     def title(self) -> str:
         """What the user calls it, or `train()`, `In[3]` for a cell, `train.py` or `-m train` for a script."""
-        return self._start.title or text.title(self.name)
+        return self.given_title or text.title(self.name)
 
     @property
     def launched(self) -> JobStarted:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from notebook_accel.errors import JobLostError, StreamError
-from notebook_accel.events import Event, JobEnded, JobStarted
+from notebook_accel.events import Event, JobEnded
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.output_events import OutputTail
@@ -57,9 +57,7 @@ class FollowedState:
         """
         found = None if self.has_ended else self._state.read()
         if found is not None:
-            ((_, start), *rest), new = found
-            assert isinstance(start, JobStarted)
-            self.job.restore([(None, Marks.of(self.record).on(start)), *rest], new)
+            self.job.restore(*found)
         return self.has_ended
 
     def end_if_abandoned(self, unrecorded: Callable[[], str]) -> bool:
@@ -105,6 +103,16 @@ class FollowedJob(FollowedState):
         )
         self.output = OutputTail(self.job)
         self._reports = ReportTail(record.reports)
+
+    def mark(self) -> None:
+        """Gives the job the name and the notes that its user has given it by now."""
+        start = Marks.of(self.record).on(self.job.launched)
+        self.job.given_title, self.job.notes = start.title, start.notes
+
+    def read_state(self) -> bool:
+        has_ended = super().read_state()
+        self.mark()
+        return has_ended
 
     def read(self) -> Iterator[tuple[int, Event]]:
         """Yields what ranks have written, displayed, and reported since the last time, after it was applied to the job.
