@@ -244,7 +244,7 @@ def test_a_job_has_the_name_the_notes_and_the_pin_that_its_user_gives_it(
     [run] = Comparisons().compare([job.job.id], "loss")["runs"]
     assert run["label"].startswith("wide <b>, ")
     assert {"name": "Notes", "text": "two\nlines", "order": None} in run["facts"]
-    monkeypatch.setattr(panels, "_LOOK_EVERY", 0)
+    monkeypatch.setattr(panels, "LOOK_EVERY", 0)
     panel, later = Panels(), JobList()  # which read the job only once it has these marks
     head = panel.update(job.job.id, "panel", -1, [])["state"]["head"]
     assert (head["name"], head["choices"].splitlines()[:2]) == ("wide <b>", ["two", "lines"])

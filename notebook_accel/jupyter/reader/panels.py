@@ -34,7 +34,7 @@ INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 """Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
 SHARE = 0.03
 """The part of a core that one panel may take."""
-_LOOK_EVERY = 1.0
+LOOK_EVERY = 1.0
 """Seconds between two looks at what the user says of a job, and two signs to its process that somebody looks at it."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
@@ -129,7 +129,7 @@ class _ShownJob:
         """Reads what was added; returns whether it is done, which it may not be at `deadline`, a monotonic time."""
         self.last_used = time.monotonic()
         if self.last_used >= self._look_due:
-            self._look_due = self.last_used + _LOOK_EVERY
+            self._look_due = self.last_used + LOOK_EVERY
             self.followed.mark()
             if not self.followed.has_ended:
                 self._record.watch()
