@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import tempfile
 import time
 from collections.abc import Coroutine, Iterator
 from types import SimpleNamespace
@@ -36,12 +37,18 @@ def result(call: Coroutine[Any, Any, str]) -> str:
     return asyncio.run(call)
 
 
+def own_sockets(folder: str) -> dict[str, Any]:
+    """Options of a kernel manager: sockets in a folder, since a free port may be taken before the kernel binds it."""
+    return {"transport": "ipc", "connection_file": f"{folder}/kernel.json"}
+
+
 @pytest.fixture(scope="module")
 def manager() -> Iterator[KernelManager]:
-    found = KernelManager()
-    found.start_kernel()
-    yield found
-    found.shutdown_kernel(now=True)
+    with tempfile.TemporaryDirectory() as folder:
+        found = KernelManager(**own_sockets(folder))
+        found.start_kernel()
+        yield found
+        found.shutdown_kernel(now=True)
 
 
 @pytest.fixture
@@ -86,8 +93,8 @@ def test_a_kernel_that_runs_a_cell_is_said_to_be_busy(user: BlockingKernelClient
 def test_a_kernel_that_dies_is_said_to_have_died() -> None:
     """Takes as long as Jupyter takes to notice."""
 
-    async def start_and_kill() -> str:
-        kernel = AsyncIOLoopKernelManager(autorestart=True)
+    async def start_and_kill(folder: str) -> str:
+        kernel = AsyncIOLoopKernelManager(autorestart=True, **own_sockets(folder))
         await kernel.start_kernel()
         try:
             client = kernel.client()
@@ -102,8 +109,9 @@ def test_a_kernel_that_dies_is_said_to_have_died() -> None:
         finally:
             await kernel.shutdown_kernel(now=True)
 
-    with pytest.raises(ValueError, match=r"the kernel of one.ipynb has died: once it runs again, run its cells"):
-        asyncio.run(start_and_kill())
+    died = r"the kernel of one.ipynb has died: once it runs again, run its cells"
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(ValueError, match=died):
+        asyncio.run(start_and_kill(folder))
 
 
 @pytest.mark.parametrize(
