@@ -141,11 +141,16 @@ def check_fit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        inner = getattr(function, "func", function)  # a partial's
-        name = getattr(inner, "__name__", type(inner).__name__)
+        name = name_of(function)
         raise ConfigurationError(
             f"{name}() can't be called with {given}: {error}. Its parameters are {name}{signature!s:.300}"
         ) from None
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, as jobs have it."""
+    inner = getattr(function, "func", function)  # a partial's
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _check_that_a_call_runs(function: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from notebook_accel.config import kinds
-from notebook_accel.config.call_arguments import check_call
+from notebook_accel.config.call_arguments import check_call, name_of
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, RankError
 from notebook_accel.insight import comparison, pictures
@@ -150,7 +150,7 @@ def rehearse(
         check_parameters(call, each)
     settings = resolve({**options, "env": {**(options.get("env") or {}), VARIABLE: "1"}})
     settings = replace(settings, checkpoint_dir="", max_restarts=0, min_processes=None)
-    title = text.title(launcher.name_of(function))
+    title = text.title(name_of(function))
     stage, rows = _Stage(title), list[Rehearsed]()
     try:
         while (parameters := _after(rows, vary, known)) is not None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from notebook_accel.config.call_arguments import name_of
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event, JobEnded
@@ -79,7 +80,7 @@ class Schedule:
         past: Past | None,
     ) -> None:
         self._order = order
-        self._name = launcher.name_of(order.call[0])
+        self._name = name_of(order.call[0])
         self._search = search
         self._trials = trials
         self._record = record

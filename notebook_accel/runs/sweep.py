@@ -9,7 +9,7 @@ from typing import Any
 
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig, kinds
-from notebook_accel.config.call_arguments import check_call, check_fit, check_flag, launch_advice
+from notebook_accel.config.call_arguments import check_call, check_fit, check_flag, launch_advice, name_of
 from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, HardwareError, UnknownArgumentError, did_you_mean
 from notebook_accel.launch.driver import launcher
@@ -113,7 +113,7 @@ def sweep(
     for each in known or [dict.fromkeys(searched.names)]:
         check_parameters(call, each)
     sign = 0 if goal is None else sign_of(goal)
-    facts = Facts(title(launcher.name_of(function)), [], metric, sign)
+    facts = Facts(title(name_of(function)), [], metric, sign)
     if (halving is not None or study is not None) and metric is None:
         raise ConfigurationError("to compare trials while they run, say by what: metric='loss'")
     order = Order(call, *_places(options, gpus_each, at_once), detach)
@@ -121,7 +121,7 @@ def sweep(
     if study is not None and metric is not None:
         _check_direction(study, metric, facts)
     _try_first(order, known)
-    past, name, origin = None, launcher.name_of(function), console.current.origin()
+    past, name, origin = None, name_of(function), console.current.origin()
     if resume:
         past = record.find(resume, name, origin, searched.total, known)
     facts.trials = [Trial(number, dict(known[number]) if known else {}) for number in range(searched.total)]

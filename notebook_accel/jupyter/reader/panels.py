@@ -35,7 +35,7 @@ INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 SHARE = 0.03
 """The part of a core that one panel may take."""
 LOOK_EVERY = 1.0
-"""Seconds between two looks at what the user says of a job, and two signs to its process that somebody looks at it."""
+"""Seconds between two signs to a job's process that somebody looks at it, and two looks at an ended one's marks."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
 
@@ -130,8 +130,9 @@ class _ShownJob:
         self.last_used = time.monotonic()
         if self.last_used >= self._look_due:
             self._look_due = self.last_used + LOOK_EVERY
-            self.followed.mark()
-            if not self.followed.has_ended:
+            if self.followed.has_ended:
+                self.followed.mark()  # which reading does before the end
+            else:
                 self._record.watch()
         if self._unread is None:
             self._unread = self._events()

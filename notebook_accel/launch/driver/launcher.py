@@ -23,6 +23,7 @@ from notebook_accel.config.call_arguments import (
     check_flag,
     debug_advice,
     launch_advice,
+    name_of,
     unset,
 )
 from notebook_accel.config.resolve import resolve
@@ -378,9 +379,3 @@ def debug_launcher(function: Callable[..., Any], args: Sequence[Any] = (), num_p
     See `notebook_launcher`.
     """
     return notebook_launcher(function, args, num_processes, mixed_precision="no", num_nodes=1, device="cpu", cluster="")
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function, as jobs have it."""
-    inner = getattr(function, "func", function)  # a partial's
-    return str(getattr(inner, "__name__", type(inner).__name__))
