@@ -172,6 +172,7 @@ class Notebook:
         self,
         *,
         cwd: str | os.PathLike[str] | None = None,
+        state: str | None = None,
         env: Mapping[str, str | None] | None = None,
         wrapper: Sequence[str] = (),
     ) -> None:
@@ -179,6 +180,7 @@ class Notebook:
 
         Args:
             cwd: Where the notebook lies; by default in an empty folder.
+            state: Where its jobs are recorded; by default in a folder of its own.
             env: What differs from this process's environment; `None` removes a variable. A kernel that differs shares
                 no base server.
             wrapper: A command that the kernel's own command follows. Such a kernel shares none, either.
@@ -188,7 +190,7 @@ class Notebook:
         self._home = tempfile.mkdtemp(prefix="nb-")  # short, because the paths of Unix sockets are
         folder = os.path.join(self._home, "notebook")
         os.mkdir(folder)
-        self.state = os.path.join(self._home, "state")
+        self.state = state or os.path.join(self._home, "state")
         """Where its jobs are recorded."""
         server: Mapping[str, str] = {"TMPDIR": self._home} if wrapper or env else shared_server.environment(PYTHON)
         self.temporary = server["TMPDIR"]

@@ -30,14 +30,12 @@ def work(name):
 """
 PATIENCE = 60.0
 """Seconds for what another notebook shows: a journal is written at most so often that it takes 1% of the time."""
-PLAIN = {"NOTEBOOK_ACCEL_ENGINE": "spawn"}
-"""The environment of a kernel without torch: its ranks need not wait until a server has imported that."""
 
 
 @pytest.fixture(scope="module")
 def elsewhere(shared: Shared) -> Iterator[Notebook]:
     """Another notebook of the same user."""
-    found = Notebook(env={**PLAIN, "NOTEBOOK_ACCEL_STATE": shared.get().state})
+    found = Notebook(state=shared.get().state)
     found.check(SETUP)
     yield found
     end(found)

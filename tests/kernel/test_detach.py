@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.kernel.conftest import GONE_WITHIN, end
-from tests.kernel.test_attach import PLAIN, SETUP
+from tests.kernel.test_attach import SETUP
 from tests.live_notebook import Notebook, wait_until
 
 pytestmark = pytest.mark.early
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.early
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Notebook]:
-    """A notebook whose ranks need no torch, and so start at once."""
-    found = Notebook(env=PLAIN)
+    """A notebook whose kernel the tests may end."""
+    found = Notebook()
     found.check(SETUP)
     yield found
     wait_until(lambda: not found.launched(), GONE_WITHIN)
@@ -122,7 +122,7 @@ def test_a_rank_in_the_kernel_cannot_be_detached(plain: Notebook):
     try:
         notebook_launcher(work, (go,), num_processes=1, detach=True)
     finally:
-        os.environ["NOTEBOOK_ACCEL_ENGINE"] = "spawn"
+        del os.environ["NOTEBOOK_ACCEL_ENGINE"]
     """)
     assert cell.error == "ConfigurationError"
     assert "does not work with the inprocess engine, whose rank runs in this process" in cell.error_text

@@ -8,7 +8,6 @@ import pytest
 
 from notebook_accel.launch.show.display_content import compose
 from tests.kernel.conftest import end
-from tests.kernel.test_attach import PLAIN
 from tests.live_notebook import Cell, Notebook
 
 pytestmark = pytest.mark.early
@@ -24,8 +23,8 @@ def rank():
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Notebook]:
-    """A notebook whose ranks need no torch, and so start at once."""
-    found = Notebook(env=PLAIN)
+    """A notebook that shows jobs as text."""
+    found = Notebook()
     found.check(
         "import notebook_accel\nfrom notebook_accel import attach, notebook_launcher\nnotebook_accel.set_view('text')"
     )

@@ -247,8 +247,7 @@ def test_a_folder_belongs_to_one_training_until_its_kernel_is_killed(
 ) -> None:
     """Starts a kernel of its own, whose server imports torch."""
     folder = tmp_path / "runs"
-    with_same_state = {"NOTEBOOK_ACCEL_STATE": notebook.state}
-    other = open_notebook(env=with_same_state)
+    other = open_notebook(state=notebook.state)
     other.check("from notebook_accel import notebook_launcher\n" + TRAIN)
     cell = other.begin(f"launch({str(folder)!r}, 14)")
     other.read_until_ranks_wrote(cell, "waiting", 2)

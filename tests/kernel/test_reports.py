@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.kernel.conftest import end
-from tests.kernel.test_attach import PLAIN
 from tests.live_notebook import Notebook
 
 SETUP = """
@@ -41,8 +40,8 @@ def missing(job, count):
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Notebook]:
-    """A notebook whose ranks need no torch, and so start at once."""
-    found = Notebook(env=PLAIN)
+    """A notebook whose kernel the tests may end."""
+    found = Notebook()
     found.check(SETUP)
     yield found
     end(found)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import PRELUDE
-from tests.live_notebook import UNTRAINED, Notebook, wait_until
+from tests.live_notebook import Notebook, wait_until
 
 TRAIN = """
 def train(lr, wd=0, folder=""):
@@ -130,9 +129,8 @@ def test_a_sweep_in_the_background_can_be_stopped(notebook: Notebook, tmp_path: 
 
 @pytest.mark.parametrize("option", ["block=False", pytest.param("detach=True", marks=pytest.mark.nightly)])
 def test_a_new_kernel_goes_on(option: str, open_notebook: Callable[..., Notebook], tmp_path: Path) -> None:
-    """Takes 10 s, since each kernel has a server of its own."""
     book = open_notebook()
-    book.check(UNTRAINED + PRELUDE + TRAIN)
+    book.check("import os, time\nfrom notebook_accel import report, sweep\n" + TRAIN)
     call = f"runs = sweep(train, {{'lr': [1, 2, 4, 5], 'folder': [{str(tmp_path)!r}]}}, at_once=2, {option})"
     (tmp_path / "go-1").touch()
     book.check(call)
@@ -143,7 +141,7 @@ def test_a_new_kernel_goes_on(option: str, open_notebook: Callable[..., Notebook
         (tmp_path / f"go-{lr}").touch()  # a detached trial ends while no kernel looks
     for lr in (1, 2, 4):
         (tmp_path / f"began-{lr}").unlink()
-    book.check(UNTRAINED + PRELUDE + TRAIN)
+    book.check("import os, time\nfrom notebook_accel import report, sweep\n" + TRAIN)
     book.check(call.replace(option, f"resume={id!r}"))
     assert book.value("[trial.state.value for trial in runs]") == ["done"] * 4
     assert [each[0][0] for each in book.value("runs.results")] == [1, 2, 4, 5]
