@@ -28,6 +28,7 @@ from notebook_accel.launch.wire.constants import RANK_MARK
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
 from tests.launch.own_processes import alive, outlive, wait_until
+from tests.launch.server import huge_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a base server on Linux alone")
 
@@ -39,7 +40,8 @@ def folder() -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(base_server.VARIABLE, "1")
         patch.setenv("TMPDIR", found)
-        patch.setattr(base_server, "TRAINING", ("sched",))  # a small one takes the place of those of seconds
+        # Small ones take the place of those of seconds.
+        patch.setattr(base_server, "TRAINING", ("sched", "tests.launch.server.huge_pages"))
         yield Path(found)
         pids = [each["pid"] for _, each in base_server.running()]
         base_server.stop()
@@ -207,19 +209,6 @@ def test_a_folder_that_hides_a_module_needs_another_server(
         engine.close()
 
 
-def test_a_variable_that_a_build_for_gpus_reads_as_it_is_imported_needs_another_server(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which variables these are is known from the imports alone."""
-    monkeypatch.setattr(base_server, "TRAINING", ("tests.launch.server.cuda_build",))
-    monkeypatch.setenv("CUDA_HOME", "/opt/cuda-12")
-    base_server.stop()
-    start()
-    for name, forked in (("CUDA_HOME", False), ("CUDA_VISIBLE_DEVICES", True)):
-        assert forked_elsewhere(f"os.environ[{name!r}] = '1'\n") == forked
-    base_server.stop()
-
-
 @pytest.fixture
 def control_group() -> Iterator[Path]:
     """A control group below that of this process, in the first hierarchy in which there can be one."""
@@ -273,20 +262,6 @@ def forked_elsewhere(before: str) -> bool:
     return done.stdout == "True\n"
 
 
-def test_a_changed_file_ends_it(base: int) -> None:
-    file = Path(base_server.__file__).parents[1] / "server" / "main.py"
-    before = os.stat(file)
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    try:
-        engine = ServerEngine("fork")
-        assert run(engine, calls.add, 1, 1) == [2]
-        assert not is_forked(engine)
-        engine.close()
-        assert not outlive([base])
-    finally:
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
 def test_a_folder_that_others_may_write_to_is_not_used(base: int, folder: Path) -> None:
     (place,) = folder.iterdir()
     place.chmod(0o770)
@@ -323,11 +298,39 @@ def test_what_is_no_request_does_not_disturb_it(base: int) -> None:
     assert status() is not None
 
 
-# Its end
+# Its end. To start one takes seconds, so what needs none comes after what has ended it.
 
 
 def test_there_is_one(base: int) -> None:
     assert not base_server.start(os.environ)
+
+
+def test_a_changed_file_ends_it(base: int) -> None:
+    """The file is one that no other base server has imported: it would end, too."""
+    file = Path(huge_pages.__file__)
+    before = os.stat(file)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    try:
+        engine = ServerEngine("fork")
+        assert run(engine, calls.add, 1, 1) == [2]
+        assert not is_forked(engine)
+        engine.close()
+        assert not outlive([base])
+    finally:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_variable_that_a_build_for_gpus_reads_as_it_is_imported_needs_another_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which variables these are is known from the imports alone."""
+    monkeypatch.setattr(base_server, "TRAINING", ("tests.launch.server.cuda_build",))
+    monkeypatch.setenv("CUDA_HOME", "/opt/cuda-12")
+    base_server.stop()
+    start()
+    for name, forked in (("CUDA_HOME", False), ("CUDA_VISIBLE_DEVICES", True)):
+        assert forked_elsewhere(f"os.environ[{name!r}] = '1'\n") == forked
+    base_server.stop()
 
 
 def test_it_ends_without_kernels(folder: Path) -> None:
@@ -358,6 +361,15 @@ def test_it_ends_once_memory_is_scarce(folder: Path, monkeypatch: pytest.MonkeyP
     engine.close()
 
 
+def test_a_command_starts_one_for_those_to_come(folder: Path, tmp_path: Path) -> None:
+    base_server.stop()
+    assert wait_until(lambda: not any(map(base_server.is_started, folder.glob("*/*.lock"))))
+    (tmp_path / "script.py").write_text("")
+    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes=2", "script.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert wait_until(lambda: status() is not None)
+
+
 def test_kernels_go_on_when_it_is_killed(base: int) -> None:
     engine = ServerEngine("fork")
     with Group(engine) as group:
@@ -372,6 +384,18 @@ def test_kernels_go_on_when_it_is_killed(base: int) -> None:
     assert run(other, calls.add, 1, 1) == [2]
     assert not is_forked(other)
     other.close()
+
+
+def test_a_launch_starts_one_for_those_to_come(folder: Path) -> None:
+    base_server.stop()
+    engine = ServerEngine("fork")
+    engine.share()
+    assert run(engine, calls.add, 1, 1) == [2]
+    assert not is_forked(engine)
+    assert status() is None
+    engine.share()
+    assert wait_until(lambda: status() is not None)
+    engine.close()
 
 
 def test_a_server_ends_with_its_kernel(base: int) -> None:
@@ -403,18 +427,6 @@ def test_a_stopped_server_continues_when_its_kernel_closes_it(engine: ServerEngi
     assert not outlive(parents[:2])
 
 
-def test_a_launch_starts_one_for_those_to_come(folder: Path) -> None:
-    base_server.stop()
-    engine = ServerEngine("fork")
-    engine.share()
-    assert run(engine, calls.add, 1, 1) == [2]
-    assert not is_forked(engine)
-    assert status() is None
-    engine.share()
-    assert wait_until(lambda: status() is not None)
-    engine.close()
-
-
 # From other places
 
 
@@ -430,15 +442,6 @@ def test_a_command_uses_it_and_leaves_nothing(base: int, tmp_path: Path) -> None
     assert str(base) in pids
     assert imported == "False"
     assert not outlive([int(first)])
-
-
-def test_a_command_starts_one_for_those_to_come(folder: Path, tmp_path: Path) -> None:
-    base_server.stop()
-    assert wait_until(lambda: not any(map(base_server.is_started, folder.glob("*/*.lock"))))
-    (tmp_path / "script.py").write_text("")
-    command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes=2", "script.py"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    assert wait_until(lambda: status() is not None)
 
 
 def test_the_server_of_jupyter_starts_one_once_something_was_launched(
@@ -458,24 +461,6 @@ def test_the_server_of_jupyter_starts_one_once_something_was_launched(
     assert base_server.start(os.environ)
     base_server.start_again()
     assert len(started) == 2
-
-
-def test_the_command_line_shows_it_and_ends_it(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*words: str) -> str:
-        return CliRunner().invoke(main, ["server", *words]).output
-
-    assert f"base server (process {base})" in ask("status")
-    assert json.loads(ask("status", "--json"))[0]["pid"] == base
-    shown = base_server.of_this_process()
-    assert shown is not None
-    assert shown["pid"] == base
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "prefix", "/elsewhere")
-        assert f"base server of {shown['prefix']} (process {base})" in ask("status")
-        assert "ended 0 base servers\n1 base server left in other environments" in ask("stop")
-    assert ask("stop") == "ended 1 base server\n"
-    assert not outlive([base])
-    assert ask("status") == "no base server is running\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to become another user takes the superuser's rights")
@@ -511,3 +496,21 @@ def test_the_second_server_shares_its_memory(base: int) -> None:
     assert [max(map(own, pids[:2])) for pids in servers] < [16, 16]
     for each in engines:
         each.close()
+
+
+def test_the_command_line_shows_it_and_ends_it(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*words: str) -> str:
+        return CliRunner().invoke(main, ["server", *words]).output
+
+    assert f"base server (process {base})" in ask("status")
+    assert json.loads(ask("status", "--json"))[0]["pid"] == base
+    shown = base_server.of_this_process()
+    assert shown is not None
+    assert shown["pid"] == base
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "prefix", "/elsewhere")
+        assert f"base server of {shown['prefix']} (process {base})" in ask("status")
+        assert "ended 0 base servers\n1 base server left in other environments" in ask("stop")
+    assert ask("stop") == "ended 1 base server\n"
+    assert not outlive([base])
+    assert ask("status") == "no base server is running\n"
