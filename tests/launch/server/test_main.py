@@ -76,8 +76,9 @@ def engine(site: Path) -> Iterator[ServerEngine]:
     found.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def spawning() -> Iterator[ServerEngine]:
+    """As `engine`, for ranks that are spawned."""
     found = ServerEngine("spawn")
     yield found
     found.close()
@@ -547,6 +548,7 @@ def test_what_is_written_while_a_rank_ends_is_there_before_its_last_word(spawnin
 
 def test_signals_that_the_kernel_has_blocked_reach_the_server_and_the_ranks(spawning: ServerEngine) -> None:
     signals = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM}
+    spawning.close()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         spawning.warm()
