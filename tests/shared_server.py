@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
+import pytest
 
 from notebook_accel.launch.engines import base_server
 
@@ -42,6 +43,15 @@ def environment(python: str = sys.executable) -> Mapping[str, str]:
     found = {"TMPDIR": os.environ[_FOLDER], base_server.VARIABLE: "1"}
     _run(python, _START, found)
     return found
+
+
+@contextlib.contextmanager
+def used() -> Iterator[None]:
+    """What this process starts in the meantime finds the base server, and so do its own launches."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment().items():
+            patch.setenv(name, value)
+        yield
 
 
 def begin() -> None:

@@ -19,9 +19,7 @@ def engines_end_with_the_session() -> Iterator[None]:
 @pytest.fixture(scope="package", autouse=True)
 def launches_share_a_base_server() -> Iterator[None]:
     """As those of a user do."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in shared_server.environment().items():
-            patch.setenv(name, value)
+    with shared_server.used():
         yield
 
 

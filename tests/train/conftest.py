@@ -15,7 +15,7 @@ from notebook_accel.launch import engines
 from notebook_accel.launch.engines.preloader import TRAINING
 from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.state import AcceleratorState
-from tests import preloading
+from tests import preloading, shared_server
 
 Ranks = Callable[..., list[Any]]
 _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
@@ -26,8 +26,10 @@ _IMPORTED = ("pytest", "accelerate", "torchdata.stateful_dataloader")
 def engines_live_as_long_as_the_session() -> Iterator[None]:
     torch.set_num_threads(1)  # files are tested beside each other, and threads that wait for a core cost more than one
     # As in a notebook: otherwise each rank that shards or optimizes would spend seconds on these.
-    engines.get().warm()
-    engines.get().preload([*TRAINING, *_IMPORTED])
+    with shared_server.used():
+        engines.get().close()  # other tests may have started one that is no fork of the base server
+        engines.get().warm()
+        engines.get().preload([*TRAINING, *_IMPORTED])
     yield
     for engine in engines.running.values():
         engine.close()
