@@ -304,8 +304,9 @@ def unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> None:
 
 def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iterator[str]:
     parameters = {id(parameter) for model in contents.models for parameter in model.parameters()}
-    for optimizer in live_objects(Optimizer):
-        if type(optimizer) is AcceleratedOptimizer:
+    alive = live_objects(Optimizer, LRScheduler)
+    for optimizer in alive:
+        if not issubclass(type(optimizer), Optimizer) or type(optimizer) is AcceleratedOptimizer:
             continue
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         if held & parameters and all(optimizer is not each for each in contents.optimizers):
@@ -316,9 +317,11 @@ def _unsaved(contents: Contents, *, has_hooks: bool, even_batches: bool) -> Iter
     saved = [each.scheduler for each in contents.schedulers]
     for scheduler in saved:  # which grows: those within others
         saved += getattr(scheduler, "_schedulers", ())
-    for scheduler in live_objects(LRScheduler):
-        if any(scheduler.optimizer is each for each in contents.optimizers) and all(
-            scheduler is not each for each in saved
+    for scheduler in alive:
+        if (
+            issubclass(type(scheduler), LRScheduler)
+            and any(scheduler.optimizer is each for each in contents.optimizers)
+            and all(scheduler is not each for each in saved)
         ):
             yield (
                 f"a scheduler ({type(scheduler).__name__}) of a prepared optimizer is not prepared, so a resumed run "
