@@ -162,6 +162,7 @@ def test_a_launch_that_saves_nothing_says_so_at_its_first_step_and_at_its_end(
     for steps in (2, 0):
         cell = notebook.check(f"notebook_launcher(train, ({steps},), 2, device='cpu', checkpoint={str(tmp_path)!r})")
         assert cell.text.count("[0] notebook-accel: checkpoint= does not save this training") == bool(steps)
+        assert cell.text.count("[0] notebook-accel: each of the 2 ranks trains a model of its own") == bool(steps)
         assert "checkpoint= had no effect: train() has not run a loop over Accelerator.epochs" in cell.text
         assert f"nothing is saved to {tmp_path}" in cell.text
     notebook.check(f"%accelerate --checkpoint-dir {tmp_path}")

@@ -22,7 +22,7 @@ interrupts.py       ─ when SIGINT raises `KeyboardInterrupt`
 disconnect.py       ─ ends a collective that no signal can interrupt
 forked_child.py     ─ ends a process that the user's code has forked, once it leaves the function
 rehearsal.py        ─ what a warm rank does before it is needed
-unsaved_training.py ─ warns of a training run that `checkpoint=` does not save
+first_step.py       ─ warns of ranks that train apart, and of a training run that `checkpoint=` does not save
 
 A rank that runs a script has the same second thread and the same patches.
 """

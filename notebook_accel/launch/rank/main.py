@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from notebook_accel import events
 from notebook_accel.events import Exited, to_wire
-from notebook_accel.launch.rank import rehearsal, script, stdin, unsaved_training
+from notebook_accel.launch.rank import first_step, rehearsal, script, stdin
 from notebook_accel.launch.rank.patches import (
     cell_locations,
     ddp_logger,
@@ -181,7 +181,7 @@ def _run_to_exit(start: RankStart) -> NoReturn:
         if start.streams is not Streams.DRIVERS:
             pipe_marks.set_pipes([os.dup(1), os.dup(2)])
         own_process.limit_threads()
-        unsaved_training.watch()
+        first_step.watch()
         # A worker that the user's code forks must neither send as the rank nor keep its channel open.
         os.register_at_fork(after_in_child=channel.close)
         os.register_at_fork(after_in_child=lambda: events.set_sink(None))

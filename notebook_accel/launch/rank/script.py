@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from notebook_accel import events
-from notebook_accel.launch.rank import stdin, unsaved_training
+from notebook_accel.launch.rank import first_step, stdin
 from notebook_accel.launch.rank.patches import ddp_logger
 from notebook_accel.launch.system import own_process
 from notebook_accel.launch.wire import stack_frames
@@ -139,7 +139,7 @@ def run_to_end(run: Callable[[], object]) -> None:
     """
     failure: BaseException | None = None
     ddp_logger.install()
-    unsaved_training.watch()
+    first_step.watch()
     try:
         run()
     except BaseException as error:
