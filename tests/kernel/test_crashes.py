@@ -307,8 +307,8 @@ def _function(name: str, body: str) -> str:
 def test_the_cause_is_an_instance_of_the_notebooks_own_class(prepared: Notebook):
     prepared.check("""
     class Careful(Exception):
-        def __init__(self, value):
-            super().__init__(value)
+        def __init__(self, value, unit):
+            super().__init__(f"{value} {unit}")
             self.value = value
         def doubled(self):
             return 2 * self.value
@@ -316,7 +316,7 @@ def test_the_cause_is_an_instance_of_the_notebooks_own_class(prepared: Notebook)
     before = dict(vars(Careful))
 
     def fail():
-        raise Careful(int(os.environ["RANK"]) + 20)
+        raise Careful(int(os.environ["RANK"]) + 20, "MB")
 
     try:
         notebook_launcher(fail, num_processes=2)

@@ -1,3 +1,5 @@
+import dataclasses
+import errno
 import gc
 import io
 import json
@@ -49,6 +51,46 @@ def test_a_function_may_have_a_class_whose_body_reads_globals(pickler: Any) -> N
     body = "class Box:\n        size = width\n        height = 4\n        area = size * height\n"
     exec(f"def area():\n    {body}    return Box.area", namespace)  # a lock can't be pickled; it isn't read
     assert there(pickler, namespace["area"])() == 12
+
+
+class Coded(ValueError):
+    """Its `__init__` takes other arguments than it passes on."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{text} ({code})")
+        self.code = code
+
+
+@dataclasses.dataclass
+class Described(Exception):
+    code: int
+    text: str
+
+
+class AtFile(OSError):
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOENT, "gone", path)
+        self.path = path
+
+
+@pytest.mark.parametrize(
+    ("raised", "attributes"),
+    [
+        (Coded(5, "boom"), {"code": 5, "args": ("boom (5)",)}),
+        (Described(code=5, text="boom"), {"code": 5, "text": "boom"}),
+        (AtFile("a"), {"path": "a", "filename": "a", "errno": errno.ENOENT}),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "why"), {"object": b"x", "reason": "why"}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_exception_has_what_its_own_init_has_set(
+    pickler: Any, raised: Exception, attributes: dict[str, Any]
+) -> None:
+    arrived = there(pickler, raised)
+    assert type(arrived) is type(raised)
+    assert str(arrived) == str(raised)
+    for name, value in attributes.items():
+        assert repr(getattr(arrived, name)) == repr(value)
 
 
 @pytest.mark.smoke

@@ -28,6 +28,8 @@ Reduced = tuple[Any, ...]
 _dispatch: Any = functools.singledispatch(lambda value: value)
 _OF_CONSTANTS = (type(None), type(Ellipsis), type(NotImplemented))
 _IN_PYTHON = (types.FunctionType, staticmethod)
+_IS_HEAP_TYPE = 1 << 9
+"""The flag of classes that are defined in Python (`Py_TPFLAGS_HEAPTYPE`)."""
 _OF_PYTHON = ("builtins", "abc", "enum", "typing")
 """The modules of metaclasses whose effects are among the attributes of their classes."""
 _MADE_AGAIN = frozenset(
@@ -51,7 +53,7 @@ def reduce(obj: Any) -> Reduced | None:
         return rule(obj)
     if isinstance(obj, (property, classmethod, staticmethod, functools.cached_property)):  # of a class of the user's
         return _RULES[next(each for each in type(obj).__mro__ if each in _RULES)](obj)
-    return None
+    return _reduce_exception(obj) if issubclass(type(obj), BaseException) else None
 
 
 # Classes
@@ -414,6 +416,33 @@ def _is_importable(found: Any) -> bool:
     """Whether it is found by its name in a module that the other process can import."""
     module = sys.modules.get(found.__module__)
     return found.__module__ != "__main__" and getattr(module, found.__name__, None) is found
+
+
+# Exceptions
+
+
+def _reduce_exception(error: BaseException) -> Reduced | None:
+    """For a class whose `__init__` is in Python: Python would call it with `args`, which it need not take."""
+    cls: Any = type(error)
+    native: Any = next(each for each in cls.__mro__ if not each.__flags__ & _IS_HEAP_TYPE)
+    if cls.__init__ is native.__init__ and cls.__new__ is native.__new__:
+        return None
+    if cls.__reduce__ is not native.__reduce__ or cls.__reduce_ex__ is not native.__reduce_ex__:
+        return None  # the class says itself how to rebuild it
+    reduced: Reduced = native.__reduce__(error)
+    _, args, *state = reduced
+    return _make_exception, (cls, native, args), *(state or [{}]), None, None, _fill_exception
+
+
+def _make_exception(cls: Any, native: Any, args: tuple[Any, ...]) -> Any:
+    made = native.__new__(cls, *args)
+    native.__init__(made, *args)
+    return made
+
+
+def _fill_exception(error: BaseException, attributes: dict[str, Any]) -> BaseException:
+    vars(error).update(attributes)
+    return error
 
 
 def reduce_singleton(obj: Any) -> Any:
