@@ -97,11 +97,16 @@ class BarNesting:
         """The open bars that have been sent, the outermost first."""
         self._passes: Counter[tuple[float | None, str]] = Counter()
         """How many outermost bars have closed, by what they count."""
+        self._overtaken: Counter[int] = Counter()
+        """How often a bar that no user draws has closed, and begun again before it was taken."""
 
     def add(self, bar: Bar) -> None:
         """Adds the state of a bar that no user draws."""
         before = self._latest.pop(bar.bar, None)
-        if bar.bar not in self._order or (before is not None and before.closed):
+        began = before is not None and before.closed
+        if began:
+            self._overtaken[bar.bar] += 1
+        if began or bar.bar not in self._order:
             self._order[bar.bar] = tqdm.new_number()
         self._latest[bar.bar] = bar
 
@@ -160,7 +165,8 @@ class BarNesting:
             if depth is None:
                 depth = sum(unit.outer.depth < bar.depth for unit in self._units)
             outer = self._units[depth - 1] if depth else None
-            bar = outer.take(bar) if outer else self._counted(bar)
+            overtaken = self._overtaken.pop(bar.bar, 0)
+            bar = outer.take(bar) if outer else self._counted(bar, overtaken)
             if depth < len(self._units) and self._units[depth].outer.bar == bar.bar:
                 self._units[depth].advance(bar)
             elif bar.closed:
@@ -180,9 +186,10 @@ class BarNesting:
                 found[bar.bar] = unit.place(unit.outer)
         return [*found.values()]
 
-    def _counted(self, bar: Bar) -> Bar:
-        """An outermost bar, with how many there have been."""
+    def _counted(self, bar: Bar, overtaken: int) -> Bar:
+        """An outermost bar, with how many there have been, also those that it has `overtaken` since it was sent."""
         key = bar.total, bar.unit
+        self._passes[key] += overtaken
         passes = self._passes[key]
         if bar.closed:
             self._passes[key] += 1

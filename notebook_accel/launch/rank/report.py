@@ -34,9 +34,15 @@ def report(
         The latest value of everything that this process has reported, by name: a view, which later reports change.
 
     Raises:
-        TypeError: A value is not a number, and has not exactly one element.
+        TypeError: A value is not a number, and has not exactly one element; or it has no name.
     """
-    found: dict[str, Any] = {**values, **named} if values else named
+    try:
+        found: dict[str, Any] = named if values is None else {**values, **named}
+    except TypeError:
+        raise TypeError(
+            f"report() takes numbers by name, not {type(values).__name__}: write report(loss=0.3), or "
+            'report({"val/loss": 0.3}) for a name that is not an identifier'
+        ) from None
     for value in found.values():
         if type(value) is not float:
             found = _to_numbers(found)

@@ -83,6 +83,13 @@ def test_a_report_takes_numbers(heard: list[Event], value: object) -> None:
     assert heard == []
 
 
+@pytest.mark.parametrize("unnamed", [0, 5, [("loss", 1.0)]])
+def test_a_report_names_its_numbers(heard: list[Event], unnamed: Any) -> None:
+    with pytest.raises(TypeError, match=r"report\(\) takes numbers by name, not \w+: write report\(loss=0\.3\)"):
+        notebook_accel.report(unnamed)
+    assert heard == []
+
+
 def test_metrics_remember_their_time_on_the_wire() -> None:
     event = Metrics({"loss": 1.0}, 2)
     assert event.at > 0
@@ -147,6 +154,16 @@ def test_the_bar_of_a_loader_gives_way_to_one_that_comes_later() -> None:
     assert told(loaders) == [(-1, 0, False, True)]
     loaders.add(Bar(-1, n=2, total=20, counts="batches"))
     assert told(loaders, Bar(0, n=0, total=20)) == [(-1, 0, True, False)]
+
+
+def test_passes_over_a_loader_are_counted_also_if_several_end_before_they_are_told() -> None:
+    loaders = BarNesting()
+    for _ in range(3):
+        loaders.add(Bar(-1, n=1, total=4, counts="batches"))
+        loaders.add(Bar(-1, n=4, total=4, closed=True, counts="batches"))
+    assert [bar.passes for bar in loaders.take([], 1.0)] == [2]
+    loaders.add(Bar(-1, n=1, total=4, counts="batches"))
+    assert [bar.passes for bar in loaders.take([], 2.0)] == [3]
 
 
 def test_loaders_without_a_length_are_told_beside_bars_without_one() -> None:
