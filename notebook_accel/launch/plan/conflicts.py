@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,13 +91,15 @@ def notice(planned: Plan, name: str, checkpoint_dir: str = "") -> str:
     named: its cell was probably run again. So is one that saves its checkpoints in `checkpoint_dir`, an absolute path,
     unless the launch is one of several that belong together. A launch that waits for its devices competes for nothing.
 
-    The trials of one sweep are not named to each other: they are meant to run at once.
+    Neither are the trials of one sweep named to each other, which are meant to run at once, nor the job whose rank
+    launches: it waits for this launch.
     """
     wanted = planned.device_ids if planned.config.wait == "no" else ()
     running = [job for job in _running() if not planned.part_of or job.start.part_of != planned.part_of]
     is_whole = planned.size == planned.world_size
     rivals = [job for job in running if checkpoint_dir and job.checkpoint_dir == checkpoint_dir and is_whole]
-    found = [job for job in running if job.devices.intersection(wanted)]
+    around = os.environ.get("NOTEBOOK_ACCEL_JOB")
+    found = [job for job in running if job.devices.intersection(wanted) and job.start.id != around]
     if "cpu" in wanted and planned.size + sum(job.start.size for job in found) <= usable():
         found = [job for job in found if job.is_own and job.start.name == name]
     found = [job for job in found if job not in rivals]

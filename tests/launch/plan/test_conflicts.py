@@ -84,6 +84,13 @@ def test_the_trials_of_one_sweep_are_not_named_to_each_other() -> None:
         assert "train() of an earlier launch still runs here" in conflicts.notice(other, "train")
 
 
+def test_the_job_whose_rank_launches_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = running("train", 4, ["cpu"])
+    assert around.id in conflicts.notice(a_plan(4, "cpu"), "train")
+    monkeypatch.setenv("NOTEBOOK_ACCEL_JOB", around.id)
+    assert conflicts.notice(a_plan(4, "cpu"), "train") == ""
+
+
 def saving_to(folder: str) -> Job:
     job = Job("other", 0, 1, devices=["cpu"])
     Journal(job, saved=SavedLaunch(LaunchConfig(), folder, "other", BLOCKING, "", {}, "/")).open()
