@@ -95,10 +95,11 @@ settled = 1
 """
 
 
-def test_globals_that_one_rank_assigns_are_named_and_stay_the_notebooks(notebook: Notebook) -> None:
+def test_globals_that_ranks_assign_are_named_and_stay_the_notebooks(notebook: Notebook) -> None:
     notebook.check(SETTER)
-    cell = notebook.check("notebook_launcher(settle, num_processes=1, device='cpu')")
-    assert "settle assigns the global name settled in the rank's own process" in cell.text
+    for ranks, whose in ((1, "the rank's"), (2, "each rank's")):
+        cell = notebook.check(f"notebook_launcher(settle, num_processes={ranks}, device='cpu')")
+        assert f"settle assigns the global name settled in {whose} own process" in cell.text
     assert notebook.value("settled") == 1
     quiet = notebook.check("notebook_launcher(int, num_processes=1, device='cpu')")
     assert "global name" not in quiet.text

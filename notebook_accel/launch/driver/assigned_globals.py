@@ -12,17 +12,17 @@ from typing import Any
 from notebook_accel.launch.wire import pickling
 
 
-def notice(function: Callable[..., Any]) -> str:
-    """What to tell the user about the names that a function assigns; empty if it assigns none."""
+def notice(function: Callable[..., Any], ranks: int) -> str:
+    """What to tell the user about the names that a function assigns on `ranks` ranks; empty if it assigns none."""
     names = sorted(find(function))
     if not names:
         return ""
     name = getattr(_python_function(function), "__name__", "the function")
     plural = "s" * (len(names) > 1)
     return (
-        f"{name} assigns the global name{plural} {', '.join(names)} in the rank's own process, and this notebook keeps "
-        f"its own: have {name} return the value{plural}, to find them in the list that notebook_launcher returns, or "
-        "pass in_process=True to run it in this process"
+        f"{name} assigns the global name{plural} {', '.join(names)} in {'each' if ranks > 1 else 'the'} rank's own "
+        f"process, and this notebook keeps its own: have {name} return the value{plural}, to find them in the list "
+        f"that notebook_launcher returns{'' if ranks > 1 else ', or pass in_process=True to run it in this process'}"
     )
 
 

@@ -282,8 +282,8 @@ class Prepared:
         from notebook_accel.launch.plan import run_facts
 
         found, name, isolated = self, name_of(function), self.engine.isolated
-        if isolated and self.planned.world_size == 1:
-            found = found.noting(assigned_globals.notice(function))
+        if isolated:
+            found = found.noting(assigned_globals.notice(function, self.planned.world_size))
         found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
         packed = payload.pack(function, args, kwargs) if isolated else payload.wrap_in_process(function, args, kwargs)
         return found.noting(changed_modules.notice(packed, name)), packed

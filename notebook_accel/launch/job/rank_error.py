@@ -134,7 +134,7 @@ def _where(state: RankState, threads: Sequence[ThreadStack]) -> str:
 
 def lost_value(state: RankState | None, problem: BaseException) -> RankError:
     """The error for a value of a rank, or of the whole job, that cannot be unpickled in this process."""
-    why = f"{type(problem).__name__}: {problem}"
+    why = f"{type(problem).__name__}: {problem}".rstrip(".")
     what = "a value" if state is None else f"rank {state.rank} returned a value that"
     text = (
         f"{what} can't be unpickled in the notebook: {why}. "

@@ -70,8 +70,9 @@ def test_assigned_names_are_found(name: str, notebook: dict[str, Any]) -> None:
 
 
 def test_the_notice_says_what_to_do(notebook: dict[str, Any]) -> None:
-    text = assigned_globals.notice(notebook["train"])
+    text = assigned_globals.notice(notebook["train"], 1)
     assert text.startswith("train assigns the global names count, model, scale in the rank's own process")
     assert "have train return the values, to find them in the list" in text
     assert "in_process=True" in text
-    assert assigned_globals.notice(notebook["quiet"]) == ""
+    assert assigned_globals.notice(notebook["quiet"], 1) == ""
+    assert "in_process=True" not in assigned_globals.notice(notebook["train"], 2)
