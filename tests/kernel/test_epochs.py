@@ -154,8 +154,10 @@ def test_a_launch_that_saves_nothing_says_so_at_its_first_step_and_at_its_end(
     notebook.check("""
     def train(steps):
         import torch
+        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        register_optimizer_step_post_hook(lambda *_: None)
         for _ in range(steps):
             optimizer.step()
     """)

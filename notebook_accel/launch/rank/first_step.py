@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 from notebook_accel.events import training_step
 from notebook_accel.launch.system.own_process import has_process_group
@@ -21,15 +20,17 @@ def watch() -> None:
     if not (is_saved or ranks > 1) or os.environ.get("RANK", "0") != "0":
         return
 
-    def check_first_step(module: Any) -> None:
-        def on_step(*_: object) -> None:
-            hook.remove()
+    is_due = True
+
+    def on_step(*_: object) -> None:
+        # The hook stays: while torch calls the hooks, none may be removed.
+        nonlocal is_due
+        if is_due:
+            is_due = False
             for text in _warnings(ranks, is_saved=is_saved):
                 print(f"notebook-accel: {text}", file=sys.stderr, flush=True)  # noqa: T201  # a message to the user
 
-        hook = module.register_optimizer_step_post_hook(on_step)
-
-    when_imported({"torch.optim.optimizer": check_first_step})
+    when_imported({"torch.optim.optimizer": lambda module: module.register_optimizer_step_post_hook(on_step)})
 
 
 def _warnings(ranks: int, *, is_saved: bool) -> Iterator[str]:

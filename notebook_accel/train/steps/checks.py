@@ -45,22 +45,22 @@ class _UnpreparedStep:
     """
 
     def __init__(self) -> None:
+        self._is_due = False
         self._hook: RemovableHandle | None = None
+        """Stays once there is one, since none may be removed while torch calls the hooks."""
 
     def watch(self, ranks: int) -> None:
         """Checks the next step of any optimizer. There are `ranks` ranks."""
-        self.stop()
         self._ranks = ranks
-        self._hook = register_optimizer_step_pre_hook(self._on_step)
+        self._is_due = True
+        self._hook = self._hook or register_optimizer_step_pre_hook(self._on_step)
 
     def stop(self) -> None:
         """Checks no step."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        self._is_due = False
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._hook is None:
+        if not self._is_due:
             return
         self.stop()
         if not _is_distributed_otherwise(optimizer):
