@@ -148,6 +148,12 @@ IN_A_RANK = {
         "    with ProcessPoolExecutor(1, m.get_context('spawn')) as pool: return list(pool.map(square, range(4)))"),
         [0, 1, 4, 9],
     ),
+    "a spawn pool, and a module beside the notebook": (
+        "with open('beside.py', 'w') as file: file.write('def half(n): return n / 2')",
+        ("from concurrent.futures import ProcessPoolExecutor\n    import beside, multiprocessing as m\n"
+        "    with ProcessPoolExecutor(1, m.get_context('spawn')) as pool: return list(pool.map(beside.half, range(2)))"),
+        [0.0, 0.5],
+    ),
     "threads": (
         "def square(n): return n * n",
         "from concurrent.futures import ThreadPoolExecutor\n    with ThreadPoolExecutor() as pool: return list(pool.map(square, range(4)))",

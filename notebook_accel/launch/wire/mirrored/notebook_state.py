@@ -132,6 +132,7 @@ def apply(state: State) -> None:
         sys.path[:] = state.path
     else:
         _apply_on_other_node(state, json.loads(folders))
+    _note_folder()
     sys.argv[:] = state.argv
     _invalidate_user_folders()
     sys.dont_write_bytecode = True
@@ -139,6 +140,16 @@ def apply(state: State) -> None:
     if state.numbers is not None:
         _apply_random_states(state.numbers)
     library_settings.apply(state.settings)
+
+
+def _note_folder() -> None:
+    """Has processes that this one spawns look for modules beside the notebook.
+
+    They search the working directory that `multiprocessing` noted when it was imported in place of the empty entry of
+    `sys.path`. That is the base server's, or it no longer exists.
+    """
+    if (process := sys.modules.get("multiprocessing.process")) is not None:
+        process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
 
 
 _python_path_stats = importlib.machinery.SourceFileLoader.path_stats
