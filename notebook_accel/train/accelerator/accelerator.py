@@ -180,6 +180,7 @@ class Accelerator(RankAware):
         arguments.warn_of_other_precision(handlers, self.state.mixed_precision)
         self.state._follow(self.strategy.mesh, self.strategy.sharing)
         share_random_states(self.state.sharing.peers)
+        arguments.warn_of_other_accumulation(accumulation.num_steps or 1)
         self.gradient_state = GradientState(accumulation)
         self._made_for = self.num_processes
         """The number of ranks that the strategy was chosen for."""

@@ -25,6 +25,7 @@ from notebook_accel.train.options.plugins import (
     TorchDynamoPlugin,
 )
 from notebook_accel.train.ranks import environment
+from notebook_accel.train.ranks.gradient_state import GradientState
 from notebook_accel.train.ranks.logging import get_logger
 
 H = TypeVar("H", bound=KwargsHandler)
@@ -121,6 +122,21 @@ def accumulation(
             )
         return plugin
     return GradientAccumulationPlugin(num_steps=steps if steps != 1 else environment.read().accumulation_steps)
+
+
+def warn_of_other_accumulation(steps: int) -> None:
+    """Warns if gradients will be accumulated over another number of batches than for the Accelerators before.
+
+    Args:
+        steps: The number of batches that this one asks for, or that it has by default.
+    """
+    settled = GradientState.settled()
+    if settled is not None and settled.num_steps not in (1, steps):
+        _log.warning(
+            "all Accelerators of a process accumulate gradients over the same number of batches: from now on over "
+            f"{steps} instead of {settled.num_steps}, also those that were created before. To keep the number, pass "
+            f"gradient_accumulation_steps={settled.num_steps}, or pass the first Accelerator on"
+        )
 
 
 def compiling(plugin: TorchDynamoPlugin | None, backend: DynamoBackend | str | None) -> TorchDynamoPlugin | None:

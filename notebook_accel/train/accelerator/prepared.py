@@ -108,6 +108,8 @@ class Prepared:
             if isinstance(optimizer, AcceleratedOptimizer)
             else AcceleratedOptimizer(optimizer, moves, self._precision.scaler, self._clip)
         )
+        if self._strategy.state.use_distributed:
+            prepared.check = partial(self._strategy.refuse_unaveraged, self.models)
         control = events.step_control()
         if control is not None:
             control.attach(

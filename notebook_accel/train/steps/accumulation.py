@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from notebook_accel.train.models import compiling
-from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.gradient_state import ActiveLoader, GradientState
 from notebook_accel.train.strategies.base import Strategy
 
 
@@ -44,16 +47,66 @@ class NoSync(NullContext):
             self._strategy.set_gradient_sync(model, before)
 
 
+class _Block(NoSync):
+    """What `accumulate` returns. A block within it is about the same batch.
+
+    Args:
+        accumulation: What has decided about the batch.
+        models: Those whose gradients are not synced within it.
+    """
+
+    __slots__ = ("_accumulation",)
+
+    def __init__(self, accumulation: Accumulation, models: Sequence[nn.Module]) -> None:
+        super().__init__(accumulation.strategy, models)
+        self._accumulation = accumulation
+
+    def __enter__(self) -> None:
+        self._accumulation.open_blocks += 1
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._accumulation.open_blocks -= 1
+
+
 class Accumulation:
-    """Counts batches, and decides after which of them the optimizer steps."""
+    """Counts the batches of each model, and decides after which of them the optimizer steps.
+
+    A loop may use its batch for several models in turn, as one that trains a GAN does, so each model has its own count.
+    """
 
     def __init__(self, strategy: Strategy, state: GradientState) -> None:
         self.strategy = strategy
         self.state = state
+        self.open_blocks = 0
+        """The blocks of `accumulate` that the loop is in."""
         self.step = 0
-        """The number of batches since a loader last ended; `accelerator.step` returns it."""
         self._check: Callable[[GradientState, int], None] | None = None
         self._supports_no_sync = strategy.supports_no_sync
+
+    @property
+    def step(self) -> int:
+        """The number of batches of the last model since a loader last ended; `accelerator.step` returns it.
+
+        If it is set, all models continue from there.
+        """
+        return self._step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self._step = self._start = value
+        self._counts: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+        """The number of batches of each model; that of others is `_start`."""
+        self._ends: WeakKeyDictionary[nn.Module, dict[ActiveLoader, int]] = WeakKeyDictionary()
+        """For each model, the last batch of a loader after which its optimizer stepped."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"strategy": self.strategy, "state": self.state, "step": self.step}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["strategy"], state["state"])  # type: ignore[misc]
+        self.step = state["step"]
 
     @contextmanager
     def checked_by(self, check: Callable[[GradientState, int], None]) -> Iterator[None]:
@@ -71,12 +124,37 @@ class Accumulation:
             self._check(state, self.step)
             self._check = None
         state.turn += 1
+        if not self.open_blocks:
+            state.sync_gradients = self._is_due(models)
+        skips = not state.sync_gradients and self._supports_no_sync and not state.sync_each_batch
+        return _Block(self, models if skips else ())
+
+    def _is_due(self, models: Sequence[nn.Module]) -> bool:
+        """Counts a batch of these models; returns whether their optimizers step after it."""
+        state = self.state
         if state.sync_with_dataloader and state.end_of_dataloader:
-            self.step = 0
-            state.sync_gradients = True
-            return NO_OP
-        self.step += 1
-        state.sync_gradients = due = self.step % state.num_steps == 0
-        if due or not self._supports_no_sync or state.sync_each_batch:
-            return NO_OP
-        return NoSync(self.strategy, models)
+            self._end(models)
+            return True
+        self._step = self._start + 1
+        for model in reversed(models):  # the first one decides
+            self._step = self._counts.get(model, self._start) + 1
+            self._counts[model] = self._step
+        if not models:
+            self._start += 1
+        return self._step % state.num_steps == 0
+
+    def _end(self, models: Sequence[nn.Module]) -> None:
+        """Restarts the count after the last batch of a loader, in which each model should step once."""
+        batch, ends = self.state.batches_by_loader(), self._ends
+        is_part = self.state.num_steps > 1 and any(ends.get(model) == batch for model in models)
+        if is_part:
+            warnings.warn(
+                "accumulate was entered again for the same model and the last batch of its loader, where each block "
+                f"ends in a step, although gradients are accumulated over {self.state.num_steps} blocks: if the loop "
+                "divides its batches, pass gradient_accumulation_plugin=GradientAccumulationPlugin("
+                f"num_steps={self.state.num_steps}, sync_with_dataloader=False) to Accelerator",
+                stacklevel=5,
+            )
+        self.step = 0
+        self._ends = ends
+        ends.update((model, batch) for model in models)

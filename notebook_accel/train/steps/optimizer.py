@@ -46,6 +46,8 @@ class AcceleratedOptimizer(Optimizer):
     """
 
     _is_accelerate_prepared = True
+    check: Callable[[Optimizer], None] | None = None
+    """Refuses a step with gradients that are not ready; not in a copy of it."""
 
     def __init__(
         self,
@@ -107,6 +109,8 @@ class AcceleratedOptimizer(Optimizer):
         if not self._has_stepped:
             self._has_stepped = True
             self._check_gradients(closure)
+        if self.check is not None and closure is None:
+            self.check(self.optimizer)
         if self._clip is not None:
             self._clip_gradients(self._clip)
         observers = self.gradient_state.observers

@@ -100,6 +100,17 @@ class Strategy(ABC):
     def after_backward(self) -> None:  # noqa: B027  # most strategies do so in the backward pass
         """Synchronizes the gradients after a backward pass, if the backward pass itself has not done so."""
 
+    def refuse_unaveraged(self, models: Sequence[nn.Module], optimizer: Optimizer) -> None:  # noqa: B027
+        """Refuses a step with gradients of which some still wait to be averaged over the ranks.
+
+        Args:
+            models: The prepared models, perhaps in compile wrappers.
+            optimizer: The optimizer that is about to step.
+
+        Raises:
+            ConfigurationError: The ranks would no longer have the same weights.
+        """
+
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         """Makes backward passes in the block sync gradients even if synchronization was off in their forward pass."""
         return nullcontext()

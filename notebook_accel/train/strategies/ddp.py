@@ -77,6 +77,12 @@ class DataParallel(Strategy):
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         return any(getattr(compiling.inner(model), "require_backward_grad_sync", False) for model in models)
 
+    def refuse_unaveraged(self, models: Sequence[nn.Module], optimizer: Optimizer) -> None:
+        for model in models:
+            own = compiling.inner(model)
+            if isinstance(own, DistributedDataParallel) and not _has_averaged(own) and _trains(optimizer, own):
+                raise ConfigurationError(_unaveraged(own))
+
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         return _syncing(model)
 
@@ -99,6 +105,36 @@ class DataParallel(Strategy):
 def _has_gradients(model: Any) -> bool:
     """Whether a model has gradients; true for anything that is not a module."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
+
+
+def _has_averaged(model: DistributedDataParallel) -> bool:
+    """Whether the last backward pass that should average the gradients has averaged all of them.
+
+    DDP averages them once each parameter has its gradient. If some get none, DDP itself says so only in the next
+    forward pass: https://github.com/pytorch/pytorch/issues/128949
+    """
+    try:
+        model._check_reducer_finalized()  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return True
+
+
+def _trains(optimizer: Optimizer, model: nn.Module) -> bool:
+    own = {id(parameter) for parameter in model.parameters()}
+    return any(id(each) in own for group in optimizer.param_groups for each in group["params"])
+
+
+def _unaveraged(model: DistributedDataParallel) -> str:
+    trained = [(name, each) for name, each in model.module.named_parameters() if each.requires_grad]
+    unused = [name for name, each in trained if each.grad is None]
+    some = f"{len(unused)} of {len(trained)}, such as {unused[0]}, have none" if unused else "some have none"
+    return (
+        f"the gradients of {type(model.module).__name__} are averaged over the ranks once a backward pass has reached "
+        f"all of its parameters, but {some}, so after optimizer.step() the ranks would have different weights: pass "
+        "kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)] to Accelerator, or freeze what "
+        "the loss doesn't depend on, with requires_grad_(False), before prepare"
+    )
 
 
 def _copy_if_different(model: nn.Module) -> None:

@@ -256,6 +256,107 @@ def test_gradients_stay_on_their_rank_until_a_step_is_due(number: int, on_two: C
     assert second == [([1.0] * number, False), ([1.5] * number, True)]
 
 
+def adversaries(how: str) -> tuple[list[bool], list[float]]:
+    """Which blocks of two models end in a step, and their weights after four batches."""
+    accelerator = Accelerator(gradient_accumulation_steps=2)
+    plain = [nn.Linear(1, 1, bias=False) for _ in range(2)]
+    for model in plain:
+        nn.init.ones_(model.weight)
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in plain]
+    data = DataLoader(torch.arange(1.0, 9.0)[:, None], batch_size=1)
+    one, other, *steps, loader = accelerator.prepare(*plain, *optimizers, data)
+    ends = []
+
+    def train(model: nn.Module, optimizer: Any, inputs: torch.Tensor) -> None:
+        accelerator.backward(model(inputs).sum())
+        optimizer.step()
+        optimizer.zero_grad()
+        ends.append(accelerator.sync_gradients)
+
+    for inputs in loader:
+        if how == "together":
+            with accelerator.accumulate(one, other):
+                train(one, steps[0], inputs)
+                train(other, steps[1], inputs)
+        elif how == "nested":
+            with accelerator.accumulate(one), accelerator.accumulate(other):
+                train(one, steps[0], inputs)
+                train(other, steps[1], inputs)
+        else:
+            with accelerator.accumulate(one):
+                train(one, steps[0], inputs)
+            with accelerator.accumulate(other):
+                train(other, steps[1], inputs)
+    return ends, [model.weight.item() for model in plain]
+
+
+@pytest.mark.parametrize("how", ["together", "nested", "in turn"])
+def test_models_that_share_a_batch_accumulate_the_same_batches(how: str, on_two: Cases) -> None:
+    """As those of a GAN: https://github.com/huggingface/accelerate/pull/1708."""
+    first, second = on_two[adversaries, how]
+    assert first == second == ([False, False, True, True] * 2, [pytest.approx(1 - 0.1 * 36 / 4)] * 2)
+
+
+def test_blocks_for_parts_of_the_last_batch_are_noticed() -> None:
+    """https://github.com/huggingface/accelerate/issues/1847."""
+    accelerator = Accelerator(gradient_accumulation_steps=2)
+    model, loader = accelerator.prepare(nn.Linear(1, 1), DataLoader(torch.ones(4, 1), batch_size=2))
+    other = accelerator.prepare(nn.Linear(1, 1))
+    for batch in loader:
+        with accelerator.accumulate(model):
+            pass
+        with accelerator.accumulate(other):
+            pass
+        if loader.end_of_dataloader:
+            with pytest.warns(UserWarning, match=r"num_steps=2, sync_with_dataloader=False\) to Accelerator"):
+                accelerator.accumulate(model)
+        assert len(batch) == 2
+
+
+class Half(nn.Module):
+    """A model of which the loss depends on one of two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(1, 1), nn.Linear(1, 1)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.used(inputs)
+
+
+def half_averaged() -> tuple[str, list[float]]:
+    """The error of a step after the only backward pass, and the weights after it."""
+    accelerator = Accelerator()
+    torch.manual_seed(0)
+    model, whole = Half(), nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    of_whole = torch.optim.SGD(whole.parameters(), 0.1)
+    prepared, whole, optimizer, of_whole = accelerator.prepare(model, whole, optimizer, of_whole)
+    inputs = torch.full((1, 1), 1.0 + accelerator.process_index)
+    accelerator.backward(prepared(inputs).sum())
+    with pytest.raises(ConfigurationError) as caught:
+        optimizer.step()
+    accelerator.backward(whole(inputs).sum())
+    of_whole.step()
+    return str(caught.value), [each.item() for each in (*model.parameters(), *whole.parameters())]
+
+
+def test_a_step_with_gradients_that_are_not_averaged_is_refused(on_two: Cases) -> None:
+    """https://github.com/pytorch/pytorch/issues/128949."""
+    first, second = on_two[(half_averaged,)]
+    assert first == second
+    assert "2 of 4, such as unused.weight, have none, so after optimizer.step() the ranks would have diff" in first[0]
+
+
+def test_a_later_accelerator_says_that_it_changes_the_accumulation(caplog: pytest.LogCaptureFixture) -> None:
+    first = Accelerator(gradient_accumulation_steps=2)
+    Accelerator(gradient_accumulation_steps=2)
+    assert not caplog.records
+    Accelerator()
+    assert "from now on over 1 instead of 2, also those that were created before" in caplog.text
+    assert first.gradient_accumulation_steps == 1
+
+
 def frozen() -> list[float]:
     """The weights of a model that is not trained, and that each rank makes itself."""
     accelerator = Accelerator()
@@ -373,6 +474,8 @@ def on_two() -> Cases:
         *((rates, split, accumulation) for split, accumulation, _ in RATES),
         *((gradients, number) for number in (1, 3)),
         *((held_back, each_batch) for each_batch in (False, True)),
+        *((adversaries, how) for how in ("together", "nested", "in turn")),
+        (half_averaged,),
         *((nested, sharded) for sharded in (False, True)),
         (by_epoch,),
         (frozen,),
