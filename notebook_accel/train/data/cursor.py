@@ -53,6 +53,8 @@ class Cursor:
         """The random states at the start of an unfinished epoch."""
         self.has_workers = False
         """Whether a loader with `persistent_workers` has started them, before this process or in it."""
+        self.epoch_of_workers: int | None = None
+        """The epoch that the copies of the data set in persistent workers have; `None` if there are none to renew."""
         self.done = 0
         """In a loop over `Accelerator.epochs`: the batches of the unfinished epoch that were delivered."""
         self.passes = 0
@@ -114,7 +116,7 @@ class Cursor:
             "epoch": self.epoch + (is_over and counts),
             "start": None if is_over else self.start,
             "is_over": is_over and not counts,
-            "has_workers": self.has_workers,
+            "has_workers": self.has_workers and self.epoch_of_workers is None,  # which are renewed for the next epoch
             "loop": {"done": self.done, "passes": self.passes, "ahead": self.ahead},
         }
 

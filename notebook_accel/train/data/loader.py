@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from multiprocessing.sharedctypes import SynchronizedBase
 from typing import Any
 
 import torch
@@ -246,6 +247,7 @@ class PreparedLoader(DataLoader[Any]):
                 batches = self._tracking_state(batches)
             first = next(batches, _NO_BATCH)
         self.cursor.has_workers = keeps_workers
+        self.cursor.epoch_of_workers = self.cursor.epoch if keeps_workers and self._workers_need_epoch else None
         if self.comparison is not None:
             self._compare_order()
         return first, batches
@@ -383,6 +385,25 @@ class PreparedLoader(DataLoader[Any]):
         for owner in (index_sampler(base), get_sampler(base), base.dataset):
             if hasattr(owner, "set_epoch"):
                 owner.set_epoch(self.cursor.epoch)
+        if self.cursor.epoch_of_workers not in (None, self.cursor.epoch):
+            self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Ends persistent workers, so that the next ones get the data set with the epoch that it has now."""
+        self.cursor.epoch_of_workers = None
+        self.cursor.has_workers = False
+        self.base_dataloader._iterator = None  # ends them as it is collected
+
+    @property
+    def _workers_need_epoch(self) -> bool:
+        """Whether workers that persist hold a copy of the data set that would not notice its next epoch.
+
+        A data set that shares its epoch with its workers, as those of `datasets` do, keeps it in shared memory.
+        """
+        data: Any = self.base_dataloader.dataset
+        if isinstance(data, IterableDatasetShard):
+            data = data.dataset
+        return hasattr(data, "set_epoch") and not any(map(_may_share_epoch, getattr(data, "__dict__", {}).values()))
 
     @property
     def use_stateful_dataloader(self) -> bool:
@@ -475,6 +496,13 @@ class PreparedLoader(DataLoader[Any]):
         if name == "base_dataloader" or name.startswith("__"):  # the object is being unpickled
             raise AttributeError(name)
         return getattr(self.base_dataloader, name)
+
+
+def _may_share_epoch(value: Any) -> bool:
+    """Whether it is a number in memory that workers share."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and bool(value.is_shared())  # type: ignore[no-untyped-call]
+    return isinstance(value, SynchronizedBase)
 
 
 def _empty(kind: type[PreparedLoader]) -> PreparedLoader:

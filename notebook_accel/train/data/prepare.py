@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    get_worker_info,
+)
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.data import order
@@ -219,6 +228,8 @@ def _shard(base: DataLoader[Any], agreed: Callable[[int], int], types: Sequence[
     if isinstance(base.dataset, IterableDataset):
         _shard_iterable(base, **options)
         return
+    if base.num_workers and options["process_index"]:
+        base.worker_init_fn = _RankSeeds(options["process_index"], base.worker_init_fn)
     follows = RNGType.GENERATOR in types and order.draws_freely(base)
     top = index_sampler(base)
     if base.batch_sampler is not None or isinstance(top, BatchSampler):
@@ -234,6 +245,34 @@ def _shard(base: DataLoader[Any], agreed: Callable[[int], int], types: Sequence[
         # All ranks have to draw the same order: from a generator that can be made that of rank 0.
         sampler.generator = torch.Generator()
         sampler.generator.manual_seed(agreed(int(torch.empty((), dtype=torch.int64).random_().item())))
+
+
+class _RankSeeds:
+    """Has the workers of a loader draw other numbers than those of rank 0, as if one rank had all workers.
+
+    Ranks with the same seed, which draw one order of the samples, would otherwise augment them in the same way:
+    https://github.com/huggingface/transformers/issues/37932
+
+    Args:
+        rank: The number of this rank, of those that read different samples.
+        then: What else a worker begins with, as `DataLoader` takes it.
+    """
+
+    def __init__(self, rank: int, then: Callable[[int], object] | None) -> None:
+        self._rank = rank
+        self._then = then
+
+    def __call__(self, worker_id: int) -> None:
+        info = get_worker_info()
+        assert info is not None
+        seed = info.seed + self._rank * info.num_workers
+        object.__setattr__(info, "seed", seed)  # which has the worker's id added
+        random.seed(seed)
+        torch.manual_seed(seed)
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(numpy.random.SeedSequence(seed).generate_state(4))
+        if self._then is not None:
+            self._then(worker_id)
 
 
 def _shard_iterable(base: DataLoader[Any], **options: Any) -> None:

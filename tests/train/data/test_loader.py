@@ -2,13 +2,24 @@
 
 import contextlib
 import gc
+import os
 import pickle
+import random
 from typing import Any
 
 import accelerate
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    get_worker_info,
+)
 
 from notebook_accel.data_loader import (
     BatchSamplerShard,
@@ -324,6 +335,49 @@ def test_epochs_are_passed_on_to_samplers_and_datasets() -> None:
             read(loader)
             read(loader)
             assert (stream.epoch if plain.dataset is stream else sampler.epoch) == 8
+
+
+class Numbered(Dataset[Any]):
+    """The epoch of which its copy knows, and what it draws."""
+
+    epoch: Any = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch += epoch - self.epoch
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Any:
+        drawn = torch.randint(10**6, ()).item(), random.randrange(10**6), np.random.randint(10**6)
+        return torch.tensor([os.getpid(), self.epoch, *drawn, get_worker_info().seed])
+
+
+def test_workers_that_persist_learn_of_the_next_epoch() -> None:
+    data = Numbered()
+    loader = prepare_data_loader(DataLoader(data, num_workers=1, persistent_workers=True), put_on_device=False)
+    seen = [[row.tolist()[0] for row in loader] for _ in range(2)]
+    assert [row[1] for epoch in seen for row in epoch] == [0, 0, 1, 1]
+    assert len({row[2] for epoch in seen for row in epoch}) == 4, "no epoch draws what another has drawn"
+    data.epoch = torch.tensor(0).share_memory_()  # as data sets of `datasets` keep it
+    loader = prepare_data_loader(DataLoader(data, num_workers=1, persistent_workers=True), put_on_device=False)
+    seen = [[row.tolist()[0] for row in loader] for _ in range(2)]
+    assert [row[1] for epoch in seen for row in epoch] == [0, 0, 1, 1]
+    assert len({row[0] for epoch in seen for row in epoch}) == 1, "its workers stay"
+
+
+def test_workers_of_other_ranks_draw_other_numbers() -> None:
+    plain = DataLoader(Numbered(), num_workers=1, worker_init_fn=lambda worker: torch.rand(worker))
+    found = []
+    for index in (None, 0, 1, 1):
+        torch.manual_seed(0)
+        ranks = {} if index is None else {"num_processes": 2, "process_index": index}
+        loader = prepare_data_loader(plain, put_on_device=False, **ranks)
+        found.append([row.tolist()[0][2:] for row in loader])
+    alone, first, second, again = found
+    assert first == [alone[0]]
+    assert second == again, "a seed decides what is drawn"
+    assert not set(second[0]) & {number for row in alone for number in row}
 
 
 # Skipping
