@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -119,7 +119,15 @@ def gather_object(object: Any) -> Any:
 
     Args:
         object: This rank's list, of any length. Its elements can be any objects that can be pickled.
+
+    Raises:
+        TypeError: A text or a mapping, which would be taken apart.
     """
+    if isinstance(object, (str, bytes, Mapping)):
+        raise TypeError(
+            f"gather_object joins the lists of all ranks, but was given a {type(object).__name__}, which would be "
+            "taken apart: pass it in a list, as in gather_object([value])"
+        )
     return gather_object_over(object, everyone())
 
 

@@ -226,6 +226,8 @@ def cut(own: Any, joined: Any, reading: Reading, length: int) -> Any:
 
 def pick_rows(column: Any, chosen: slice | Sequence[int]) -> Any:
     """Some rows of a column, as a column of the same kind."""
+    if hasattr(column, "iloc"):  # of pandas, where a number in brackets is a name
+        return column.iloc[chosen]
     if is_array(column):
         return column[chosen]
     numbers = range(len(column))[chosen] if isinstance(chosen, slice) else chosen

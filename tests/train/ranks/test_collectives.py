@@ -255,6 +255,12 @@ def test_one_rank_keeps_what_it_has() -> None:
     assert reduce(tensor, scale=2.0).tolist() == [2, 6]
 
 
+@pytest.mark.parametrize("value", ["text", {"loss": 1}])
+def test_what_would_be_taken_apart_is_not_gathered(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"was given a (str|dict), .* as in gather_object\(\[value\]\)"):
+        gather_object(value)
+
+
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max", "none"])
 def test_a_reduced_tensor_of_one_rank_can_be_added_to(reduction: str) -> None:
     tensor = torch.tensor([1.0, 3.0])

@@ -4,6 +4,7 @@ from typing import Any
 
 import accelerate
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -141,6 +142,7 @@ def test_a_tensor_is_shared_out_and_padded() -> None:
 KINDS = {
     "an array": (np.arange(5), lambda part: part.tolist()),
     "a deque": (deque(range(5)), list),
+    "a table": (pd.DataFrame({"a": range(5)}, index=range(9, 4, -1)), lambda part: part["a"].tolist()),
     "a dictionary of arrays": ({"a": np.arange(5), "scale": 7.5}, lambda part: part["a"].tolist()),
     "a nested dictionary": ({"a": list(range(5)), "b": {"c": torch.arange(5)}}, lambda part: part["b"]["c"].tolist()),
     "a named tuple": (Pair(list(range(5)), "style"), lambda part: part.inputs),
