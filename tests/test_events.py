@@ -12,7 +12,7 @@ from notebook_accel.events import Event, Phase, PhaseChanged, Returned, encoding
 
 EVENTS = sorted(Event.__subclasses__(), key=lambda cls: cls.kind)
 
-finite = st.floats(allow_nan=False)
+finite = st.floats(-1e60, 1e60)
 text = st.text(st.characters(exclude_categories=()), max_size=20)  # lone surrogates too, as in undecodable paths
 blobs = st.lists(st.binary(max_size=20), max_size=3)
 frames = st.builds(events.Frame, filename=text, lineno=st.integers(), name=text, line=text)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from notebook_accel.config import file as config_file
 from notebook_accel.errors import ConfigurationError, JobLostError, StreamError
-from notebook_accel.events import Lines, Metrics, from_wire
+from notebook_accel.events import EVENTS, Lines, Metrics, from_wire
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job import describe
 from notebook_accel.launch.job.job import Job
@@ -102,8 +102,7 @@ def test_frames_that_announce_much(blobs: str) -> None:
         list(Decoder().feed(len(raw).to_bytes(4, "big") + raw + b"0" * 1000))
 
 
-kinds = st.sampled_from(["start", "end", "attempt", "line", "bar", "metrics", "hello", "heartbeat", "phase", "failed",
-                         "stalled", "exited", "notice", "history", "signalled", "stop", "returned"])  # fmt: skip
+kinds = st.sampled_from(sorted(EVENTS))
 headers = st.dictionaries(
     st.sampled_from(["at", "size", "status", "rank", "text", "stream", "values", "step", "bar", "n", "total", "phase",
                      "pid", "host", "chain", "frames", "kind", "name", "first", "id", "error", "count"]) | text,

@@ -53,6 +53,8 @@ BLOB_FIELDS: dict[type[Event], str] = {
     Written: "data",
 }
 """The field of an event that travels as binary blobs, next to the JSON object."""
+_LARGEST = 1e60
+"""More than anything that is counted or measured; products and quotients of such numbers are still floats."""
 _HEADER_FIELDS = {
     cls: tuple(item.name for item in fields(cls) if item.name != BLOB_FIELDS.get(cls)) for cls in EVENTS.values()
 }
@@ -94,7 +96,7 @@ def from_wire(header: Mapping[str, Any], blobs: Blobs = ()) -> Event:
 
 
 def is_sound(value: Any) -> bool:
-    """Whether every field of an event, and of what it holds, has the type that it declares.
+    """Whether every field of an event, and of what it holds, has the type that it declares, and no number is absurd.
 
     `from_wire` does not look, since what a rank sends has been an event before. A file may hold anything.
     """
@@ -118,8 +120,9 @@ def _check(declared: str) -> Callable[[Any], bool]:
     if declared.startswith("Mapping[str, "):
         fits_value = _check(declared.removeprefix("Mapping[str, ")[:-1])
         return lambda value: isinstance(value, dict) and all(map(fits_value, value.values()))
-    if declared == "float":
-        return lambda value: type(value) in (int, float)
+    if declared in ("int", "float"):
+        types = (int,) if declared == "int" else (int, float)
+        return lambda value: type(value) in types and -_LARGEST <= value <= _LARGEST  # NaN isn't, either
     if declared == "Blobs":
         return lambda value: True
     return lambda value: type(value).__name__ == declared and (not is_dataclass(value) or is_sound(value))

@@ -132,7 +132,7 @@ def label(template: str | None, first: int, local_size: int, world_size: int, ra
     if template is None:
         return f"[{rank}] " if world_size > 1 else ""
     local = spans({(each - first) % local_size for each in _numbers(str(rank))})
-    found = string.Template(template).substitute(role_name="default", rank=rank, local_rank=local)
+    found = string.Template(template).safe_substitute(role_name="default", rank=rank, local_rank=local)
     return f"{found} " if found else ""
 
 

@@ -25,10 +25,13 @@ from notebook_accel.events import (
     JobEnded,
     JobStarted,
     Phase,
+    RuleChanged,
+    StepTimes,
     from_wire,
     is_sound,
     to_wire,
 )
+from notebook_accel.events.rules import ACTIONS
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal.private_files import open_private, write_all
 from notebook_accel.owner import Owner
@@ -137,11 +140,17 @@ def decode(line: bytes) -> Entry | None:
 
 
 def _is_possible(event: Event) -> bool:
-    """Whether the values of an event can be, apart from their types."""
-    if not 0 <= getattr(event, "at", 0) < _LATEST:  # NaN isn't, either
+    """Whether the values of an event can be, apart from their types: what readers compute with them has a result."""
+    if not all(0 <= getattr(event, name, 0) < _LATEST for name in ("at", "since")):
         return False
-    if isinstance(event, (JobStarted, AttemptStarted)):
+    if isinstance(event, JobStarted):
+        return 0 <= event.size <= _MOST_RANKS and event.world_size > 0
+    if isinstance(event, AttemptStarted):
         return 0 <= event.size <= _MOST_RANKS
+    if isinstance(event, StepTimes):
+        return event.steps > 0 and event.local_ranks > 0
+    if isinstance(event, RuleChanged):
+        return event.rule.action in ACTIONS
     return not isinstance(event, JobEnded) or event.status in {status.value for status in Status}
 
 
