@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from notebook_accel.errors import JobLostError
+from notebook_accel.events.rules import STOP
 from notebook_accel.insight import comparison
 from notebook_accel.launch.driver import attach
-from notebook_accel.launch.job import progress, text
+from notebook_accel.launch.job import progress, rules, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.plan import run_facts
@@ -149,6 +150,7 @@ class Trial:
             failed = progress.failed(job)
             self.why = (progress.why_failed(failed[0]) if failed else "") or str(self.error).split("\n", 1)[0]
             return
+        self.why = self.why or rules.met(job, STOP)
         self.state = State.STOPPED if self.why else State.CANCELLED
 
 

@@ -51,6 +51,10 @@ def test_a_training_pauses_when_a_rank_has_nan(notebook: Notebook) -> None:
         in notebook.check("%accelerate rule loss --above 0.5 --for-steps 2").text
     )
     assert "no longer has rule 2" in notebook.check("%accelerate rule --remove 2").text
+    waits = notebook.begin("job.result()")
+    notebook.read_until(waits, "as a rule says (loss is NaN at step 5 on rank 1). This cell waits for it")
+    notebook.interrupt()
+    assert notebook.finish(waits).error == "KeyboardInterrupt"
     notebook.check("job.resume()")
     notebook.check("while not job.rule_changes[3].met: time.sleep(0.01)")
     notebook.check("job.cancel()")

@@ -54,6 +54,7 @@ class Follower:
             ConfigurationError: NOTEBOOK_ACCEL_VIEW names a view that does not exist.
         """
         self._screen = screens.of(self.job)
+        self.job.runner.notice_elsewhere = console.noticing_elsewhere()
         self._view = Views(self.job, console.current.choose_view(), reads_usage=False)
         self._view.open()
 

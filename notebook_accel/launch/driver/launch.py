@@ -100,6 +100,7 @@ class Launch:
         self.requests = StopRequests()
         self.job.runner.cancel = lambda: self.requests.submit(StopReason.CANCEL)
         self.job.runner.show = lambda: console.current.show(self.job)
+        self.job.runner.notice_elsewhere = console.noticing_elsewhere()
         self._screen = screens.of(self.job)
         self._engine = engine
         self._plan = planned

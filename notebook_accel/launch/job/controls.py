@@ -11,7 +11,7 @@ from typing import Any
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.events import Control, Controlled, as_float
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE, RESUME, TUNE
-from notebook_accel.launch.job import requests
+from notebook_accel.launch.job import requests, rules
 from notebook_accel.launch.job.job_state import JobState
 from notebook_accel.launch.job.requests import Answers, JobHandle, short_errors
 from notebook_accel.launch.job.text import clock
@@ -185,6 +185,28 @@ def _late(job: JobState, action: str, timeout: float, found: Answers) -> Excepti
     return TimeoutError(
         f"{named(found.missing)} of {job.title} did not get there within {timeout:g} s. {_ACTIONS[action][1]}"
     )
+
+
+class PauseNotices:
+    """Says below a cell that waits for a job that its training is paused, so that the wait doesn't end by itself."""
+
+    def __init__(self, job: JobHandle) -> None:
+        self._job = job
+        self._told: Controlled | None = None
+
+    def look(self) -> None:
+        """Looks at the job; called several times a second."""
+        job = self._job
+        last = next((change for change in reversed(job.changes) if change.action == PAUSE), None)
+        if not job.is_paused or last is None or last == self._told:
+            return
+        self._told = last
+        rule = rules.met(job, PAUSE)
+        why = f", as a rule says ({rule})" if rule else ""
+        job.runner.notice_elsewhere(
+            f"{job.title} is {describe_change(last)}{why}. This cell waits for it: to continue, click Resume in its "
+            "panel; or interrupt the cell, which doesn't stop the job, and run %accelerate resume"
+        )
 
 
 def describe_changes(job: JobState) -> list[str]:

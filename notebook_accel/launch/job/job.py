@@ -12,17 +12,19 @@ from typing import Any
 
 from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
+from notebook_accel.events.rules import STOP
 from notebook_accel.insight.inspected_job import InspectedJob
-from notebook_accel.launch.job import requests, waiting
-from notebook_accel.launch.job.controls import ControlledJob
+from notebook_accel.launch.job import requests, rules, waiting
+from notebook_accel.launch.job.controls import ControlledJob, PauseNotices
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.job.rules import RuledJob, stopped_by
+from notebook_accel.launch.job.rules import RuledJob
 
 _MAX_ERROR = 80_000
 """Characters of an error's text that the event `JobEnded` carries."""
 _WAKEUP = 0.5
-"""Seconds between two wakeups of an event loop in which the job is awaited: an interrupt of ipykernel's cancels what a
-cell awaits, but does not wake the loop, so that it would take effect when the job ends."""
+"""Seconds between two wakeups of a wait, which then looks whether the job is paused. An event loop needs them, too: an
+interrupt of ipykernel's cancels what a cell awaits, but does not wake the loop, so that it would take effect when the
+job ends."""
 
 
 class Job(ControlledJob, RuledJob, InspectedJob):
@@ -101,11 +103,21 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         """
         seconds = None if timeout is None else requests.checked_timeout(timeout, "a number of seconds or None")
         condition = None if until is None else waiting.Condition.parse(until)
+        pauses = PauseNotices(self)
+
+        def rest(most: float) -> bool:
+            pauses.look()
+            return self._over.wait(min(_WAKEUP, most))
+
         try:
             if condition is None:
-                return self._over.wait(seconds)
+                deadline = time.monotonic() + (math.inf if seconds is None else seconds)
+                while not rest(max(0.0, deadline - time.monotonic())):
+                    if time.monotonic() >= deadline:
+                        return False
+                return True
             with contextlib.closing(waiting.Wait(self, condition)) as wait:
-                found = wait.until(math.inf if seconds is None else seconds, self._over.wait)
+                found = wait.until(math.inf if seconds is None else seconds, rest)
             return found.event == waiting.REACHED
         except KeyboardInterrupt:
             error = KeyboardInterrupt(
@@ -145,11 +157,12 @@ class Job(ControlledJob, RuledJob, InspectedJob):
     async def _result_async(self) -> Any:
         import asyncio  # here, because it takes a tenth of the package's import, and is rarely needed
 
-        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        loop, over, pauses = asyncio.get_running_loop(), asyncio.Event(), PauseNotices(self)
         with self._lock:
             self._callbacks.append(lambda: loop.call_soon_threadsafe(over.set))
         try:
             while not self._over.is_set():
+                pauses.look()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(over.wait(), _WAKEUP)
         except asyncio.CancelledError:
@@ -170,7 +183,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         """Ends the job: applies `JobEnded`, and wakes everything that waits for it."""
         at = time.time()
         if status is Status.CANCELLED:
-            rule = stopped_by(self)
+            rule = rules.met(self, STOP)
             how = "stopped by its rule" if rule else "cancelled"
             why = f": {rule}" if rule else ""
             error = JobCancelledError(f"{self.title} was {how} after {at - self.started:.1f} s{why}")

@@ -75,6 +75,8 @@ class Runner:
     """Sends a request to the ranks, and calls back, on any thread, with their replies."""
     shorten_traceback: Callable[[BaseException], object] = lambda error: None
     """Makes an exception show without the frames of this package."""
+    notice_elsewhere: Callable[[str], object] = lambda text: None
+    """Shows a notice below the cell that runs, if that is another than the one that shows the job."""
     rule_functions: dict[int, Callable[[Any], object]] | None = field(default_factory=dict)
     """The functions of rules that call one, by the number of the rule; `None` where another process runs the job."""
     values: Callable[[], Any] | None = None

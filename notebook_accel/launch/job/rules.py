@@ -377,6 +377,6 @@ def _condition(rule: Rule) -> str:
     return f"{rule.metric} {what}" + (f" for {rule.for_steps} steps" if rule.for_steps > 1 else "")
 
 
-def stopped_by(job: JobState) -> str:
-    """What has met a rule that stops the job; empty if none has."""
-    return next((each.last for each in job.rule_changes.values() if each.met and each.rule.action == STOP), "")
+def met(job: JobState, action: str) -> str:
+    """What has met the rules that do this; empty if none was met."""
+    return "; ".join(each.last for each in job.rule_changes.values() if each.met and each.rule.action == action)

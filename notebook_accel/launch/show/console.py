@@ -374,6 +374,17 @@ def using(console: Console) -> Iterator[None]:
         _of_context.reset(token)
 
 
+def noticing_elsewhere() -> Callable[[str], None]:
+    """Returns a function that shows a notice below the cell that runs then, unless that is the one that runs now."""
+    cell = _current().cell
+
+    def notice(text: str) -> None:
+        if _current().cell != cell:
+            _current().notice(text)
+
+    return notice
+
+
 def interrupted(text: str) -> KeyboardInterrupt:
     """An interrupt with this text, which shows without the frames of this package."""
     error = KeyboardInterrupt(text)
