@@ -178,7 +178,8 @@ class AgreedSteps:
     def on_report(self, report: Controlled | ControlsChanged | TunableChanged) -> None:
         """Records for the job what its ranks report, the first that does."""
         if isinstance(report, Controlled):
-            if report.error or report.action == WITHDRAW or report.number in self._recorded:
+            is_done = report.step >= 0 and not report.error  # a rank that runs nothing doesn't take part
+            if not is_done or report.action == WITHDRAW or report.number in self._recorded:
                 return
             self._recorded.add(report.number)
         elif report in (self._job.controls, *self._job.tunables.values()):

@@ -260,3 +260,12 @@ def test_ranks_that_other_launches_started_are_named() -> None:
     (reply,) = found[0].values()
     assert isinstance(reply, Controlled)
     assert "2 of its ranks were launched by other notebooks" in reply.error
+
+
+def test_what_a_rank_that_runs_nothing_answers_is_not_recorded_as_done() -> None:
+    job = Job("train", 0, 2)
+    agreed = AgreedSteps(lambda request, then: None, job, elsewhere=0)
+    agreed.on_report(Controlled(1, RESUME))
+    assert not job.changes
+    agreed.on_report(Controlled(1, RESUME, step=0))
+    assert [change.action for change in job.changes] == [RESUME]
