@@ -291,7 +291,7 @@ def _state(trial: Trial) -> str:
     if trial.state is State.RUNNING and trial.running_job is not None:
         found = progress.overview(trial.running_job)
         done = headline(trial.running_job, found)
-        words = " · ".join(part for part in (words, done.done, done.left) if part)
+        words = " · ".join(part for part in (pictures.text(done.status), done.done, done.left) if part)
         bar = progress_bar(found.done, BLUE, "0.4em")
     else:
         bar = progress_bar(1.0, GREEN, "0.4em") if trial.state is State.DONE else progress_bar(None, height="0.4em")

@@ -16,7 +16,7 @@ from notebook_accel.insight import comparison, pictures
 from notebook_accel.insight.frames import dataframe
 from notebook_accel.launch.driver import launcher
 from notebook_accel.launch.driver.launcher import BACKGROUND
-from notebook_accel.launch.job import rank_error, text
+from notebook_accel.launch.job import rank_error, rules, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
@@ -123,7 +123,7 @@ def rehearse(
     The function is called as in a launch, and ended once an optimizer has made these steps, and one before them that
     warms up. Running out of memory is a result, not an error. Nothing stays in the notebook's process or on the
     devices. Nothing is written: the methods of `Accelerator` that save, its trackers, and `checkpoint=` have no effect,
-    and other code can check `rehearsing()`.
+    and other code can check `rehearsing()`. Nor have `rules=`.
 
     Args:
         function: What to rehearse: a function that trains.
@@ -143,6 +143,7 @@ def rehearse(
     """
     for name in options:
         check_option(name, function, rehearse)
+    rules.check(options.pop("rules", None))
     steps = kinds.integer(1, 1000).check("steps", steps)
     call = check_call(function, args, kwargs)
     known = [{}] if vary is None else [{vary.name: vary.at_least}] if isinstance(vary, Largest) else _grid(vary)

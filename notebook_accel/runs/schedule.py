@@ -25,6 +25,7 @@ from notebook_accel.launch.driver.notifications import ENDED, FAILED, Notificati
 from notebook_accel.launch.driver.stop_policy import StopRequests, catch_sigint
 from notebook_accel.launch.job import text
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.rules import NewRule
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
@@ -51,6 +52,8 @@ class Order:
     places: Sequence[Options]
     """For each trial that runs at once: further arguments, which name its devices."""
     detach: bool
+    rules: Sequence[NewRule] = ()
+    """The rules of each launch."""
 
     def arguments_of(self, place: Options, number: int, title: str) -> Options:
         """The arguments of one launch."""
@@ -126,6 +129,9 @@ class Schedule:
                     self._look()
                     self._start()
                     self._board.refresh()
+        except Exception as error:
+            self._abandon(error)
+            raise
         finally:
             self._record.add(owner="")
             self._board.finish()
@@ -137,6 +143,25 @@ class Schedule:
                 f"the sweep was interrupted; sweep(..., resume={self._record.id!r}) continues it with the trials that "
                 "are not done"
             )
+
+    def _abandon(self, error: Exception) -> None:
+        """Stops the trials that run, since nothing starts or compares any more: a study may raise anything."""
+        console.current.notice(
+            f"the sweep ends, and its trials are stopped, because of {type(error).__name__}: {error}. "
+            f"sweep(..., resume={self._record.id!r}) continues it"
+        )
+        for number in self._places:
+            job = self._trials[number].running_job
+            assert job is not None
+            job.cancel()
+        for trial in self._trials:
+            if trial.state is State.RUNNING:
+                trial.take_end()
+            elif trial.state is State.WAITING:
+                trial.state = State.CANCELLED
+            else:
+                continue
+            self._record.add_end(trial)
 
     def _warn(self) -> None:
         """Says that trials that have ended can't be compared, because none reports the metric that is to compare."""
@@ -192,7 +217,8 @@ class Schedule:
             )
             with console.using(Unseen(console.current)):
                 mode = DETACHED if self._order.detach else BACKGROUND
-                job = launcher.launch(settings, self._order.call_of(trial.parameters), mode, part_of=self._record.id)
+                call = self._order.call_of(trial.parameters)
+                job = launcher.launch(settings, call, mode, part_of=self._record.id, rules=self._order.rules)
         except NotebookAccelError as error:
             trial.state, trial.error, trial.why = State.FAILED, error, str(error).split("\n", 1)[0]
             self._end(trial)

@@ -14,6 +14,7 @@ from notebook_accel.config.resolve import resolve
 from notebook_accel.errors import ConfigurationError, HardwareError, UnknownArgumentError, did_you_mean
 from notebook_accel.launch.driver import launcher
 from notebook_accel.launch.driver.launcher import Call
+from notebook_accel.launch.job import rules
 from notebook_accel.launch.job.text import title
 from notebook_accel.launch.plan import devices
 from notebook_accel.launch.show import console
@@ -107,6 +108,7 @@ def sweep(
         raise ConfigurationError(f"resume={resume!r:.80} is neither True nor the ID of a sweep")
     if detach:
         launcher.check_reachable(resolve(options))
+    checked = rules.check(options.pop("rules", None))
     call = check_call(function, args, kwargs)
     searched = search.make(parameters, n, seed, study)
     known = searched.known
@@ -116,7 +118,7 @@ def sweep(
     facts = Facts(title(name_of(function)), [], metric, sign)
     if (halving is not None or study is not None) and metric is None:
         raise ConfigurationError("to compare trials while they run, say by what: metric='loss'")
-    order = Order(call, *_places(options, gpus_each, at_once), detach)
+    order = Order(call, *_places(options, gpus_each, at_once), detach, checked)
     stopper = _halving(halving, factor, metric, facts)
     if study is not None and metric is not None:
         _check_direction(study, metric, facts)

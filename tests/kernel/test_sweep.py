@@ -88,13 +88,20 @@ def test_bad_trials_are_stopped_early(notebook: Notebook, tmp_path: Path) -> Non
                 return lr
             time.sleep(0.01)
     """)
-    cell = notebook.check(
-        f"runs = sweep(descend, {{'lr': [1, 2, 3]}}, kwargs={{'folder': {str(tmp_path)!r}}}, at_once=1, "
-        "metric='loss', halving=5, factor=2)"
-    )
+    options = f"kwargs={{'folder': {str(tmp_path)!r}}}, at_once=1, metric='loss'"
+    cell = notebook.check(f"runs = sweep(descend, {{'lr': [1, 2, 3]}}, {options}, halving=5, factor=2)")
     assert notebook.value("[trial.state.value for trial in runs]") == ["done", "stopped early", "stopped early"]
     assert "2 at step 5 was not the best of 2" in cell.displays[0]
     assert notebook.value("runs.results") == [[1], None, None]
+    cell = notebook.check(f"sweep(descend, {{'lr': [2]}}, {options}, rules=[when('loss', above=1, do='stop')])")
+    assert "stopped early" in cell.displays[0]
+    assert "loss is 2, above 1, at step 0" in cell.displays[0]
+    notebook.check("from notebook_accel.runs.search import Fixed")
+    notebook.check("Fixed.report = lambda *_: 1 / 0  # as a study whose storage is gone")
+    cell = notebook.run(f"sweep(descend, {{'lr': [2, 3]}}, {options})")
+    assert cell.error == "ZeroDivisionError"
+    assert "its trials are stopped, because of ZeroDivisionError" in cell.text
+    assert cell.displays[0].startswith("descend() in 2 trials: 2 cancelled")
 
 
 def test_an_interrupt_stops_the_trials_and_resume_goes_on(notebook: Notebook, tmp_path: Path) -> None:
