@@ -11,10 +11,13 @@ from typing import Any
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.map_work import FailedItem
+from notebook_accel.launch.show import console
 from notebook_accel.launch.wire import map_call
+from notebook_accel.rank_spans import counted
 
 _ROWS = 10_000
 """The rows that are written to a Parquet file at once."""
+_MOST_NAMED = 10
 
 
 class MappedValues(list[Any]):
@@ -81,23 +84,38 @@ class _FileWriter(Writer):
 
 
 class _JsonLines(_FileWriter):
-    """A line for each value; `{"failed": "…"}` for an item that failed."""
+    """A line for each value; `{"failed": "…"}` for an item that failed, and for a value that isn't plain data."""
 
     def _check(self, value: Any) -> None:
         self._line(value)
 
     def _write(self, path: Path, values: Iterator[Any]) -> None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.writelines(map(self._line, values))
+        lost: list[int] = []
+        with open(path, "wb") as file:
+            for index, value in enumerate(values):
+                try:
+                    line = self._line(value)
+                except ConfigurationError as error:  # of a later value: the others are not lost for it
+                    lost.append(index)
+                    line = self._line({"failed": str(error)})
+                file.write(line)
+        if lost:
+            named = ", ".join(map(str, lost[:_MOST_NAMED])) + (", …" if len(lost) > _MOST_NAMED else "")
+            lines = f"as the lines in {self._path.name} say"
+            console.current.notice(f"{counted(len(lost), 'value')} can't be written as JSON, {lines}: {named}")
 
-    def _line(self, value: Any) -> str:
+    def _line(self, value: Any) -> bytes:
         found = {"failed": value.error} if isinstance(value, FailedItem) else value
         try:
-            return json.dumps(found, ensure_ascii=False, default=_listed) + "\n"
+            text = json.dumps(found, ensure_ascii=False, default=_listed)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"a value can't be written as JSON ({error}): return plain data, write .parquet, or leave out output="
             ) from error
+        try:
+            return f"{text}\n".encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only escape
+            return f"{json.dumps(found, default=_listed)}\n".encode()
 
 
 class _Parquet(_FileWriter):

@@ -54,7 +54,7 @@ class MapCall:
                 found = self._call(items, more) if work.batch else [self.function(items[0], *more)]
                 data += map(dump_value, found)
                 errors += [""] * len(part)
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # what exits for one item must not end the map
                 del data[start:]
                 data += [b""] * len(part)
                 errors += [_told(error)] * len(part)
@@ -78,7 +78,7 @@ class MapCall:
         return list(found)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:2000]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -317,16 +319,24 @@ def test_a_batch_needs_a_list_with_a_value_for_each(found: Any, message: str) ->
     assert message in ranks.work.failures[0].error
 
 
+def test_an_item_that_exits_fails_alone() -> None:
+    ranks = Ranks([1, 2], lambda item: sys.exit(3) if item == 1 else item, size=1, retries=0)
+    ranks.run()
+    assert [(each.index, each.error) for each in ranks.work.failures.values()] == [(0, "SystemExit: 3")]
+
+
 def written(path: Path, values: list[Any]) -> Path:
     found = map_output.writer(path, stored=False)(map(map_call.dump_value, values))
     assert found == path
     return path
 
 
-def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
-    values = [{"a": 1}, "ü", numpy.arange(2), FailedItem(3, "no", 3), numpy.float32(0.5)]
-    lines = written(tmp_path / "values.jsonl", values).read_text(encoding="utf-8").splitlines()
-    assert lines == ['{"a": 1}', '"ü"', "[0, 1]", '{"failed": "no"}', "0.5"]
+def test_values_are_written_as_lines_of_json(tmp_path: Path, told: list[str]) -> None:
+    values = [{"a": 1}, "ü", numpy.arange(2), FailedItem(3, "no", 3), numpy.float32(0.5), "\ud83d", {1}]
+    *lines, last = written(tmp_path / "values.jsonl", values).read_text(encoding="utf-8").splitlines()
+    assert lines == ['{"a": 1}', '"ü"', "[0, 1]", '{"failed": "no"}', "0.5", r'"\ud83d"']
+    assert "can't be written as JSON (set is not plain data)" in json.loads(last)["failed"]
+    assert told == ["1 value can't be written as JSON, as the lines in values.jsonl say: 6"]
     assert [path.name for path in tmp_path.iterdir()] == ["values.jsonl"]
     with pytest.raises(ConfigurationError, match="can't be written as JSON"):
         map_output.writer(tmp_path / "more.jsonl", stored=False).check(map_call.dump_value({1}))
