@@ -145,7 +145,7 @@ class Schedule:
             )
 
     def _abandon(self, error: Exception) -> None:
-        """Stops the trials that run, since nothing starts or compares any more: a study may raise anything."""
+        """Stops the trials that run, which nothing else would do now: a study may raise anything."""
         console.current.notice(
             f"the sweep ends, and its trials are stopped, because of {type(error).__name__}: {error}. "
             f"sweep(..., resume={self._record.id!r}) continues it"

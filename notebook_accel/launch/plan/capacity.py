@@ -47,12 +47,18 @@ def check(size: int, engine: str, source: str) -> None:
         )
 
 
-def crowding(size: int, cores: int) -> str:
-    """A notice if ranks on the CPU have to share cores; empty if they don't."""
+def crowding(size: int, cores: int, as_many: str) -> str:
+    """A notice if ranks on the CPU have to share cores; empty if they don't.
+
+    Args:
+        size: The number of ranks.
+        cores: The number of cores.
+        as_many: The setting for as many ranks as cores, as the user writes it.
+    """
     if size <= cores:
         return ""
     shared = f"{size} ranks share {counted(cores, 'CPU core')} and take turns"
-    return f"{shared}, so more ranks don't make training faster"
+    return f"{shared}, so more ranks don't make training faster: with {as_many}, each has a core"
 
 
 def _limits(memory: int) -> Iterator[tuple[int, str]]:

@@ -209,6 +209,8 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
             f"{config.spell('num_processes', max_ranks)}, or choose another engine"
         )
     check_precision(config, device)
+    as_many = config.spell("num_processes", hardware.cores)
+    crowding = capacity.crowding(size, hardware.cores, as_many) if device == "cpu" else ""
     return Plan(
         config=config,
         size=size,
@@ -220,9 +222,7 @@ def _make_here(config: LaunchConfig, hardware: Hardware, engine: str, max_ranks:
         threads=max(1, hardware.cores // size),
         device_ids=devices.identify(config, hardware, device),
         device_text=devices.describe(config, hardware, device),
-        notice=_joined(
-            *config.notices, choice.notice, capacity.crowding(size, hardware.cores) if device == "cpu" else ""
-        ),
+        notice=_joined(*config.notices, choice.notice, crowding),
     )
 
 

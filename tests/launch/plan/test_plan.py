@@ -134,7 +134,11 @@ def test_the_advice_for_too_few_gpus_works() -> None:
         (machine(), {"engine": INPROCESS}, "using 1 CPU process"),
         (machine(), {"num_processes": 2}, None),
         (machine(cores=3), {"num_processes": 3}, None),
-        (machine(cores=3), {"num_processes": 4}, "4 ranks share 3 CPU cores and take turns"),
+        (
+            machine(cores=3),
+            {"num_processes": 4},
+            "training faster: with num_processes=3, each has a core",
+        ),
         (machine(1, cores=1), {"gpus": (0, 0)}, None),
         (machine(1), {}, "One GPU found; using 1 process (with gpus=[0, 0], two share it)"),
         (machine(1), {"in_magic": True}, "One GPU found; using 1 process (with %accelerate --gpus 0,0, two"),
