@@ -1,7 +1,12 @@
 import { make } from "../dom";
 import type { LogLineRow } from "../model";
-import { type Color, parse, type Span, type Style } from "./ansi";
+import { type Color, parse, type Span } from "./ansi";
 import { type Block, rankSpans } from "./blocks";
+
+const FONTS = ["bold", "italic", "underline", "inverse"] as const;
+/** The eight colors of a terminal, light or dark, as the theme names them. */
+const COLORS = ["muted", "red", "green", "ochre", "blue", "purple", "teal", "ink"];
+const BACKGROUNDS = ["grey", ...COLORS.slice(1, -1), "grey"];
 
 /** Draws lines, with what was searched for marked, in lowercase. Everything that a rank has written becomes text nodes. */
 export function drawBlock(block: Block, labeled: boolean, query: string): HTMLElement {
@@ -59,30 +64,16 @@ function marked(spans: Span[], query: string): Piece[] {
 
 function drawSpan({ text, style, isMatch }: Piece): Node | string {
   const inner = isMatch ? make("mark", "", {}, text) : text;
-  const names = classes(style);
   const { color, background } = style;
-  if (names.length === 0 && color === null && background === null) return inner;
-  const element = make("span", names.join(" "), {}, inner);
-  if (Array.isArray(color)) element.style.setProperty("--na-color", css(color));
-  if (Array.isArray(background)) element.style.setProperty("--na-background", css(background));
+  const names = [...FONTS.filter((name) => style[name]), ...(color === null ? [] : ["color"])];
+  if (background !== null) names.push("background");
+  if (names.length === 0) return inner;
+  const element = make("span", names.map((name) => `na-${name}`).join(" "), {}, inner);
+  if (color !== null) element.style.setProperty("--na-color", css(color, COLORS));
+  if (background !== null) element.style.setProperty("--na-background", css(background, BACKGROUNDS));
   return element;
 }
 
-function classes({ bold, italic, underline, inverse, color, background }: Style): string[] {
-  return [
-    bold ? "na-bold" : "",
-    italic ? "na-italic" : "",
-    underline ? "na-underline" : "",
-    inverse ? "na-inverse" : "",
-    color === null ? "" : Array.isArray(color) ? "na-color" : `na-color na-color-${color % 8}`,
-    background === null
-      ? ""
-      : Array.isArray(background)
-        ? "na-background"
-        : `na-background na-background-${background % 8}`,
-  ].filter(Boolean);
-}
-
-function css([red, green, blue]: Exclude<Color, number>): string {
-  return `rgb(${red} ${green} ${blue})`;
+function css(color: Color, palette: string[]): string {
+  return Array.isArray(color) ? `rgb(${color.join(" ")})` : `var(--na-${palette[color % palette.length]})`;
 }

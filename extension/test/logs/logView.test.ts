@@ -42,7 +42,7 @@ describe("a log", () => {
     answer([written(0, '<img src=x onerror="alert(1)">\u001b[31m<b>red</b>', 3, 1)]);
     expect(shown()).toEqual(['[3] <img src=x onerror="alert(1)"><b>red</b>']);
     expect(view.element.querySelector("img, b")).toBeNull();
-    expect(find(view.element, ".na-color-1").textContent).toBe("<b>red</b>");
+    expect(find(view.element, ".na-color").textContent).toBe("<b>red</b>");
     expect(find(view.element, ".na-log-line").dataset.stream).toBe("stderr");
   });
 
