@@ -1,7 +1,6 @@
 import { type Choice, load, save, visible } from "./charts/choice";
 import { Chooser } from "./charts/chooser";
 import { Enlarged } from "./charts/enlarged";
-import { type Palette, readPalette, watchTheme } from "./charts/palette";
 import type { ChartRequests } from "./charts/requests";
 import { SmallChart } from "./charts/smallChart";
 import type { Look } from "./charts/tools";
@@ -27,10 +26,9 @@ export class Charts {
   #job: string | undefined;
   #sent = "";
   #state: State | undefined;
-  #palette: Palette | undefined;
   #sync = newId();
+  /** Draws the charts that had no room until now. */
   #resizes: ResizeObserver;
-  #unwatch: () => void;
 
   constructor(requests: ChartRequests, redraw: () => void, send: (content: object) => void) {
     this.#requests = requests;
@@ -38,9 +36,8 @@ export class Charts {
     this.#send = send;
     this.#chooser = new Chooser((choice) => this.#choose(choice));
     this.element.append(this.#grid, this.#note, this.#chooser.element);
-    this.#resizes = new ResizeObserver(() => this.#fit());
+    this.#resizes = new ResizeObserver(redraw);
     this.#resizes.observe(this.element);
-    this.#unwatch = watchTheme(() => this.#recolor());
   }
 
   /** Draws what has changed; returns whether anything remains for the next frame. */
@@ -71,7 +68,8 @@ export class Charts {
   /** Stops following the page; the pictures stay. */
   dispose(): void {
     this.#resizes.disconnect();
-    this.#unwatch();
+    this.#enlarged?.plot.release();
+    for (const { plot } of this.#charts.values()) plot.release();
   }
 
   /** Adds and removes charts, and puts them in the user's order. */
@@ -85,8 +83,7 @@ export class Charts {
     }
     for (const name of names) {
       if (this.#charts.has(name)) continue;
-      const palette = () => this.#colors();
-      this.#charts.set(name, new SmallChart(name, this.#sync, palette, () => this.#toggle(name)));
+      this.#charts.set(name, new SmallChart(name, this.#sync, () => this.#toggle(name)));
     }
     const elements = names.map((name) => (this.#charts.get(name) as SmallChart).element);
     setChildren(this.#grid, this.#enlarged ? [this.#enlarged.element, ...elements] : elements);
@@ -97,13 +94,8 @@ export class Charts {
     this.#enlarged?.destroy();
     this.#enlarged = undefined;
     if (before !== name) {
-      const host = {
-        requests: this.#requests,
-        palette: () => this.#colors(),
-        look: this.#look,
-        close: () => this.#toggle(name),
-      };
-      this.#enlarged = new Enlarged(name, host);
+      const close = () => this.#toggle(name);
+      this.#enlarged = new Enlarged(name, { requests: this.#requests, look: this.#look, close });
     }
     for (const [each, chart] of this.#charts) chart.isEnlarged = each === this.#enlarged?.metric;
     this.#layOut();
@@ -126,23 +118,5 @@ export class Charts {
     if (chosen.join("\n") === this.#sent || (isDefault && this.#sent === "")) return;
     this.#sent = chosen.join("\n");
     this.#send({ cmd: "charts", metrics: chosen });
-  }
-
-  #colors(): Palette {
-    this.#palette ??= readPalette(this.element);
-    return this.#palette;
-  }
-
-  #fit(): void {
-    this.#enlarged?.fit();
-    for (const chart of this.#charts.values()) chart.fit();
-    this.#redraw(); // those that had no width until now
-  }
-
-  #recolor(): void {
-    this.#palette = undefined;
-    if (!this.element.isConnected) return;
-    this.#enlarged?.recolor();
-    for (const chart of this.#charts.values()) chart.recolor();
   }
 }

@@ -1,6 +1,5 @@
 /** The chart of a comparison: a line for each job, drawn with the panel's code for charts. */
 import { type Line, type Scale, smoothedLine } from "../../src/charts/lines";
-import { colorOf, type Palette, readPalette, watchTheme } from "../../src/charts/palette";
 import { Plot } from "../../src/charts/plot";
 import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
 import { make, setAttribute } from "../../src/dom";
@@ -16,29 +15,18 @@ export class ComparisonChart {
   private readonly tooltip = new Tooltip();
   private readonly frame = make("div", "na-plot", { role: "img" }, this.tooltip.element);
   private readonly plot: Plot;
-  private readonly resizes: ResizeObserver;
-  private readonly unwatch: () => void;
-  private palette: Palette | undefined;
+  private readonly resizes = new ResizeObserver(() => this.draw());
   private shown: Comparison | undefined;
   private lines: Line[] = [];
 
   /** @param edit - Asks for another name, notes, and a pin of a job. */
   constructor(edit: (job: string) => void) {
-    this.runs = new RunTable(
-      (index) => colorOf(index, this.colors()),
-      () => this.redraw(),
-      edit,
-    );
+    this.runs = new RunTable(() => this.redraw(), edit);
     this.element = make("div", "na-lab-chart", {}, this.frame, this.runs.element);
     const space = { x: 70, y: 36 };
     const onHover = (index: number | null) => this.hover(index);
-    this.plot = new Plot(this.frame, { height: HEIGHT, space, palette: () => this.colors(), onHover });
-    this.resizes = new ResizeObserver(() => this.draw());
-    this.resizes.observe(this.frame);
-    this.unwatch = watchTheme(() => {
-      this.palette = undefined;
-      if (this.element.isConnected) this.plot.recolor();
-    });
+    this.plot = new Plot(this.frame, { height: HEIGHT, space, onHover });
+    this.resizes.observe(this.frame); // which may have no room yet
   }
 
   update(comparison: Comparison): void {
@@ -61,16 +49,14 @@ export class ComparisonChart {
 
   dispose(): void {
     this.resizes.disconnect();
-    this.unwatch();
     this.plot.destroy();
   }
 
   private draw(): void {
-    if (!this.shown || this.frame.clientWidth === 0) return;
+    if (!this.shown) return;
     const steps = this.lines.flatMap(({ x }) => x);
     const range: [number, number] = steps.length ? [minimum(steps), maximum(steps)] : [0, 1];
     this.plot.draw({ lines: this.lines, marks: [], range, log: this.look.log });
-    this.plot.fit();
     const last = this.lines
       .filter(({ label }) => label)
       .map(({ label, x, y }) => `${label}: ${x.length ? `${y.at(-1) ?? "not finite"}` : "nothing"}`);
@@ -89,12 +75,7 @@ export class ComparisonChart {
     }
     const entries = entriesAt(this.lines, this.plot, index);
     const unit = this.shown?.runs.every((run) => run.by_step) ? "step" : "report";
-    this.tooltip.show(stepText(unit, step, []), entries, this.plot.leftOf(index), this.colors());
-  }
-
-  private colors(): Palette {
-    this.palette ??= readPalette(this.element);
-    return this.palette;
+    this.tooltip.show(stepText(unit, step, []), entries, this.plot.leftOf(index));
   }
 }
 

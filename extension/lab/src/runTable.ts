@@ -1,5 +1,6 @@
 /** The table of a comparison: a row for each job, which can be sorted and filtered, and is the legend of the chart. */
 import { nothing, render } from "lit-html";
+import { colorOf } from "../../src/charts/palette";
 import { make, OWN_KEYS } from "../../src/dom";
 import { matches, searchField } from "../../src/search";
 import { html } from "../../src/template";
@@ -14,12 +15,10 @@ export class RunTable {
   private isDescending = false;
 
   /**
-   * @param colorOf - The color of a run, given by its place in the comparison.
    * @param changed - Called when the user has filtered the runs.
    * @param edit - Asks for another name, notes, and a pin of a job.
    */
   constructor(
-    private readonly colorOf: (index: number) => string,
     private readonly changed: () => void,
     private readonly edit: (job: string) => void,
   ) {}
@@ -66,7 +65,7 @@ export class RunTable {
   }
 
   private row(run: Run, titles: string[]) {
-    const color = this.colorOf(this.runs.indexOf(run));
+    const color = colorOf(this.runs.indexOf(run));
     const cells = titles.map((title) => {
       const fact = run.facts.find((each) => each.name === title);
       return html`<td title=${fact?.text || nothing} class=${fact?.order == null ? nothing : "na-lab-number"}>${fact?.text ?? ""}</td>`;

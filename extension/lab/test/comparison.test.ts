@@ -26,7 +26,6 @@ test("runs are sorted by a column, as numbers where they are numbers, and filter
   const runs = [run("a", "wide()", best(10)), run("b", "deep()", best(9)), run("c", "deep wide()", best(0.5))];
   let changes = 0;
   const table = new RunTable(
-    String,
     () => changes++,
     () => undefined,
   );

@@ -4,7 +4,7 @@ import type { Metric } from "../model";
 import { html } from "../template";
 import { download, type Key, toCsv, withTitle } from "./download";
 import { type Line, linesOf } from "./lines";
-import { colorOf, type Palette } from "./palette";
+import { colorOf, paletteOf } from "./palette";
 import { Plot } from "./plot";
 import type { ChartRequests, Detail } from "./requests";
 import { isExact, ofMetric, type Table } from "./table";
@@ -21,7 +21,6 @@ const EXPORT_PATIENCE = 10_000;
 
 interface Host {
   requests: ChartRequests;
-  palette: () => Palette;
   look: Look;
   close: () => void;
 }
@@ -32,7 +31,7 @@ export class Enlarged {
   readonly metric: string;
   readonly #host: Host;
   readonly #id = newId();
-  readonly #plot: Plot;
+  readonly plot: Plot;
   readonly #tools: Tools;
   #metrics: string[];
   #keys = make("div", "na-keys");
@@ -92,7 +91,7 @@ export class Enlarged {
     const space = { x: 70, y: 36 };
     const onHover = (index: number | null) => this.#hover(index);
     const onZoom = (range: [number, number] | null) => this.#zoom(range);
-    this.#plot = new Plot(this.#frame, { height: HEIGHT, space, palette: host.palette, onHover, onZoom });
+    this.plot = new Plot(this.#frame, { height: HEIGHT, space, onHover, onZoom });
     host.requests.earlierJobs(this.#id, (jobs) => {
       this.#tools.jobs = jobs;
     });
@@ -102,17 +101,8 @@ export class Enlarged {
     this.#frame.focus({ preventScroll: true });
   }
 
-  fit(): void {
-    this.#plot.fit();
-  }
-
-  recolor(): void {
-    this.#plot.recolor();
-    this.#drawKeys();
-  }
-
   destroy(): void {
-    this.#plot.destroy();
+    this.plot.destroy();
     this.element.remove();
   }
 
@@ -226,13 +216,12 @@ export class Enlarged {
 
   #draw(): void {
     this.#drawKeys();
-    if (this.#frame.clientWidth === 0) return;
     const { log, byRank, smoothing } = this.#host.look;
     const tables = this.#current();
     this.#lines = linesOf(tables, { log, byRank: byRank && this.#hasRanks, smoothing });
     const marks = tables.filter((table) => table.job === "").flatMap((table) => table.marks);
-    this.#plot.draw({ lines: this.#lines, marks, range: this.#range ?? this.#extent(), log });
-    this.#drawLabel();
+    const range = this.#range ?? this.#extent();
+    if (this.plot.draw({ lines: this.#lines, marks, range, log })) this.#drawLabel();
   }
 
   #drawLabel(): void {
@@ -240,26 +229,25 @@ export class Enlarged {
     setAttribute(this.#frame, "aria-label", `Values of ${this.#metrics.join(", ")} at a step`);
     setAttribute(this.#frame, "aria-valuemin", String(low));
     setAttribute(this.#frame, "aria-valuemax", String(high));
-    const index = nearestIndex(this.#plot.steps(), Math.max(low, Math.min(high, this.#cursor ?? high)));
+    const index = nearestIndex(this.plot.steps(), Math.max(low, Math.min(high, this.#cursor ?? high)));
     this.#describe(index);
-    if (this.#isKeyed) queueMicrotask(() => this.#plot.moveTo(index)); // once uPlot has drawn
+    if (this.#isKeyed) queueMicrotask(() => this.plot.moveTo(index)); // once uPlot has drawn
   }
 
   #keyList(): Key[] {
-    const palette = this.#host.palette();
+    const { muted } = paletteOf(this.element);
     return this.#lines
       .filter(({ label, style }) => label !== "" && style !== "faint")
       .map(({ label, color, style }) => ({
         label: style === "earlier" ? label.replace("earlier", this.#tools.jobLabel(this.#host.look.earlier)) : label,
-        color: colorOf(color, palette),
+        color: colorOf(color, muted),
       }));
   }
 
   #drawKeys(): void {
     const { byRank } = this.#host.look;
-    const palette = this.#host.palette();
     const items = this.#metrics.map((name, index) => {
-      const color = byRank && this.#metrics.length === 1 ? palette.muted : colorOf(index, palette);
+      const color = colorOf(byRank && this.#metrics.length === 1 ? -1 : index);
       const remove = () => this.#setMetrics(this.#metrics.filter((each) => each !== name));
       return html`<span class="na-key-item" title=${name}>
         <span class="na-swatch" .style=${`background: ${color}`}></span><span class="na-key">${name}</span>
@@ -289,21 +277,21 @@ export class Enlarged {
       return;
     }
     this.#describe(index);
-    const entries = entriesAt(this.#lines, this.#plot, index);
-    this.#tooltip.show(this.#titleAt(index), entries, this.#plot.leftOf(index), this.#host.palette());
+    const entries = entriesAt(this.#lines, this.plot, index);
+    this.#tooltip.show(this.#titleAt(index), entries, this.plot.leftOf(index));
   }
 
   #describe(index: number): void {
-    const step = this.#plot.steps()[index];
+    const step = this.plot.steps()[index];
     if (step === undefined) return;
     this.#cursor = step;
     setAttribute(this.#frame, "aria-valuenow", String(step));
-    const text = stepText(this.#unit(), step, entriesAt(this.#lines, this.#plot, index));
+    const text = stepText(this.#unit(), step, entriesAt(this.#lines, this.plot, index));
     setAttribute(this.#frame, "aria-valuetext", text);
   }
 
   #titleAt(index: number): string {
-    const step = this.#plot.steps()[index] as number;
+    const step = this.plot.steps()[index] as number;
     for (const table of this.#current()) {
       const at = table.first.findIndex((first, row) => (first + (table.last[row] as number)) / 2 === step);
       if (at >= 0 && table.first[at] !== table.last[at])
@@ -317,7 +305,7 @@ export class Enlarged {
   }
 
   #onKey(event: KeyboardEvent): void {
-    const steps = this.#plot.steps();
+    const steps = this.plot.steps();
     const range = this.#range ?? this.#extent();
     const [first, last] = range.map((step) => nearestIndex(steps, step)) as [number, number];
     const step = this.#cursor ?? range[1];
@@ -332,7 +320,7 @@ export class Enlarged {
     };
     const to = moves[event.key];
     this.#isKeyed = true;
-    if (to !== undefined) this.#plot.moveTo(Math.max(first, Math.min(last, to)));
+    if (to !== undefined) this.plot.moveTo(Math.max(first, Math.min(last, to)));
     else if ("+-=".includes(event.key)) {
       this.#zoom(zoomed(range, step, event.key === "-" ? 2 : 0.5));
     } else if (event.key === "0") this.#zoom(null);
@@ -354,7 +342,7 @@ export class Enlarged {
   }
 
   #savePng(): void {
-    const picture = this.#plot.canvas;
+    const picture = this.plot.canvas;
     if (picture === undefined) return;
     const canvas = withTitle(picture, this.#metrics.join(", "), this.#keyList().slice(0, 8), this.element);
     canvas.toBlob((content) => {

@@ -3,7 +3,7 @@ import type { Mark } from "../model";
 import type { Line } from "./lines";
 import { drawMarks } from "./marks";
 import { formatStep, logTicks, tickTexts } from "./numbers";
-import { colorOf, type Palette } from "./palette";
+import { colorOf, type Palette, paletteOf, watchTheme } from "./palette";
 
 /** What a plot shows. */
 export interface Content {
@@ -18,7 +18,6 @@ export interface PlotOptions {
   height: number;
   /** The space between two numbers at the axes, in pixels. */
   space: { x: number; y: number };
-  palette: () => Palette;
   /** The key that plots share whose crosshairs move together. */
   sync?: string;
   /** Called with the index of the step below the crosshair in `steps()`; `null` if there is none. */
@@ -37,7 +36,7 @@ const RIGHT = 18;
 /** The share of the height that is left free above and below the lines. */
 const PADDING = 0.06;
 
-/** Lines on a canvas, with axes and a crosshair. */
+/** Lines on a canvas, with axes and a crosshair, in the colors of the page, and as wide as its element. */
 export class Plot {
   readonly element: HTMLElement;
   #options: PlotOptions;
@@ -45,18 +44,21 @@ export class Plot {
   #content: Content | undefined;
   #built = "";
   #width = 0;
+  #resizes = new ResizeObserver(() => this.#fit());
+  #unwatch: () => void;
 
   constructor(element: HTMLElement, options: PlotOptions) {
     this.element = element;
     this.#options = options;
+    this.#resizes.observe(element);
+    this.#unwatch = watchTheme(() => {
+      if (this.#plot !== undefined && element.isConnected) this.#build(this.#built);
+    });
   }
 
-  get isBuilt(): boolean {
-    return this.#plot !== undefined;
-  }
-
-  /** Draws lines, in a picture of the width of the element. */
-  draw(content: Content): void {
+  /** Draws lines; returns whether the element has room for them. */
+  draw(content: Content): boolean {
+    if (this.element.clientWidth === 0) return false;
     const signature = JSON.stringify([
       content.log,
       content.lines.map(({ label, color, style, band }) => [label, color, style, band !== undefined]),
@@ -64,19 +66,14 @@ export class Plot {
     this.#content = content;
     if (this.#plot === undefined || signature !== this.#built) this.#build(signature);
     else this.#plot.setData(join(content.lines), true);
+    return true;
   }
 
-  /** Fits the picture into its element. */
-  fit(): void {
+  #fit(): void {
     const width = Math.floor(this.element.clientWidth);
     if (width === this.#width || width === 0) return;
     this.#width = width;
     this.#plot?.setSize({ width, height: this.#options.height });
-  }
-
-  /** Draws the same in other colors. */
-  recolor(): void {
-    if (this.#plot !== undefined) this.#build(this.#built);
   }
 
   /** The steps at which there are values. */
@@ -128,7 +125,14 @@ export class Plot {
     return this.#plot?.ctx.canvas;
   }
 
+  /** Stops following the page; the picture stays. */
+  release(): void {
+    this.#resizes.disconnect();
+    this.#unwatch();
+  }
+
   destroy(): void {
+    this.release();
     this.#plot?.destroy();
     this.#plot = undefined;
   }
@@ -143,7 +147,7 @@ export class Plot {
 
   #uplotOptions({ lines, log }: Content): uPlot.Options {
     const { height, onZoom, sync } = this.#options;
-    const palette = this.#options.palette();
+    const palette = paletteOf(this.element);
     return {
       width: this.#width,
       height,
@@ -233,7 +237,7 @@ function seriesOf(lines: Line[], palette: Palette): Pick<uPlot.Options, "series"
   const series: uPlot.Series[] = [{}];
   const bands: uPlot.Band[] = [];
   for (const { label, color, style, band } of lines) {
-    const stroke = colorOf(color, palette);
+    const stroke = colorOf(color, palette.muted);
     const isAlone = (plot: uPlot, index: number) => onlyPoint(plot.data[index]);
     series.push({
       label,

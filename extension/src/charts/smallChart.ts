@@ -2,7 +2,6 @@ import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
 import { linesOf } from "./lines";
 import { formatStep, formatValue } from "./numbers";
-import type { Palette } from "./palette";
 import { Plot } from "./plot";
 import { ofMetric } from "./table";
 
@@ -11,7 +10,7 @@ const HEIGHT = 104;
 /** A chart among others: a line for the mean over the ranks, and a band from the minimum to the maximum. */
 export class SmallChart {
   readonly element: HTMLElement;
-  readonly #plot: Plot;
+  readonly plot: Plot;
   #now = make("span", "na-value");
   /** The value under the crosshair, which covers the others, so that nothing moves below the pointer. */
   #past = make("span", "na-past");
@@ -27,7 +26,7 @@ export class SmallChart {
    * @param sync The key that charts share whose crosshairs move together.
    * @param onEnlarge Called when the user enlarges the chart.
    */
-  constructor(name: string, sync: string, palette: () => Palette, onEnlarge: () => void) {
+  constructor(name: string, sync: string, onEnlarge: () => void) {
     this.#name = name;
     this.#picture = make("div", "na-plot", { role: "img" });
     this.#picture.addEventListener("click", onEnlarge);
@@ -40,7 +39,7 @@ export class SmallChart {
     this.#values = make("div", "na-chart-now", {}, this.#now, this.#facts, this.#past);
     this.element = make("div", "na-chart", { "data-metric": name }, top, this.#values, this.#picture);
     const space = { x: 44, y: 26 };
-    this.#plot = new Plot(this.#picture, { height: HEIGHT, space, palette, sync, onHover: (at) => this.#read(at) });
+    this.plot = new Plot(this.#picture, { height: HEIGHT, space, sync, onHover: (at) => this.#read(at) });
   }
 
   /** Sets the texts, but not the picture. */
@@ -60,20 +59,12 @@ export class SmallChart {
 
   /** Draws the picture if it is not up to date; returns whether that took time. */
   draw(): boolean {
-    if (this.#metric === undefined || this.#metric === this.#drawn || this.#picture.clientWidth === 0) return false;
-    this.#drawn = this.#metric;
+    if (this.#metric === undefined || this.#metric === this.#drawn) return false;
     const table = ofMetric(this.#name, this.#metric);
     const lines = linesOf([table], { byRank: false, smoothing: 0, log: false });
-    this.#plot.draw({ lines, marks: table.marks, range: table.extent, log: false });
-    return true;
-  }
-
-  fit(): void {
-    this.#plot.fit();
-  }
-
-  recolor(): void {
-    this.#plot.recolor();
+    const isDrawn = this.plot.draw({ lines, marks: table.marks, range: table.extent, log: false });
+    if (isDrawn) this.#drawn = this.#metric;
+    return isDrawn;
   }
 
   set isEnlarged(value: boolean) {
@@ -86,14 +77,14 @@ export class SmallChart {
   }
 
   destroy(): void {
-    this.#plot.destroy();
+    this.plot.destroy();
     this.element.remove();
   }
 
   /** Shows the value under the crosshair, or the last one. */
   #read(index: number | null): void {
-    const step = index === null ? undefined : this.#plot.steps()[index];
-    const value = index === null ? null : this.#plot.valueAt(0, index);
+    const step = index === null ? undefined : this.plot.steps()[index];
+    const value = index === null ? null : this.plot.valueAt(0, index);
     const isPast = step !== undefined && value !== null;
     setAttribute(this.#values, "data-past", isPast ? "" : null);
     setText(this.#past, isPast ? `${formatValue(value)} at ${formatStep(step)}` : "");

@@ -3,7 +3,7 @@ import { make } from "../dom";
 import { html } from "../template";
 import type { Line } from "./lines";
 import { formatStep, formatValue } from "./numbers";
-import { colorOf, type Palette } from "./palette";
+import { colorOf } from "./palette";
 import type { Plot } from "./plot";
 
 /** The most lines whose values are listed. */
@@ -73,12 +73,12 @@ export class Tooltip {
    *
    * @param left The crosshair's distance from the left edge of the parent, in pixels.
    */
-  show(title: string, entries: Entry[], left: number, palette: Palette): void {
+  show(title: string, entries: Entry[], left: number): void {
     const sorted = [...entries].sort((one, other) => (other.value ?? -Infinity) - (one.value ?? -Infinity));
     const shown = sorted.slice(0, MOST_ENTRIES);
     const rows = shown.map(
       (entry) => html`<div class="na-entry">
-        <span class="na-swatch" .style=${`background: ${colorOf(entry.color, palette)}`}></span>
+        <span class="na-swatch" .style=${`background: ${colorOf(entry.color)}`}></span>
         <span class="na-key">${entry.label}</span>
         <b>${entryText(entry)}</b>
       </div>`,
