@@ -1,11 +1,11 @@
 import { type Choice, load, save, visible } from "./charts/choice";
 import { Chooser } from "./charts/chooser";
 import { Enlarged } from "./charts/enlarged";
-import type { ChartRequests } from "./charts/requests";
 import { SmallChart } from "./charts/smallChart";
 import type { Look } from "./charts/tools";
 import { make, newId, setChildren, setText } from "./dom";
 import type { State } from "./model";
+import type { Questions } from "./questions";
 
 /** How many charts are drawn in one frame. The first drawing of one takes 5 to 10 ms. */
 const CHARTS_PER_FRAME = 1;
@@ -18,8 +18,7 @@ export class Charts {
   #charts = new Map<string, SmallChart>();
   #chooser: Chooser;
   #enlarged: Enlarged | undefined;
-  #requests: ChartRequests;
-  #send: (content: object) => void;
+  #questions: Questions;
   #redraw: () => void;
   #look: Look = { log: false, byRank: false, smoothing: 0, earlier: "" };
   #choice: Choice = { order: [], hidden: [] };
@@ -30,10 +29,9 @@ export class Charts {
   /** Draws the charts that had no room until now. */
   #resizes: ResizeObserver;
 
-  constructor(requests: ChartRequests, redraw: () => void, send: (content: object) => void) {
-    this.#requests = requests;
+  constructor(redraw: () => void, questions: Questions) {
+    this.#questions = questions;
     this.#redraw = redraw;
-    this.#send = send;
     this.#chooser = new Chooser((choice) => this.#choose(choice));
     this.element.append(this.#grid, this.#note, this.#chooser.element);
     this.#resizes = new ResizeObserver(redraw);
@@ -95,7 +93,7 @@ export class Charts {
     this.#enlarged = undefined;
     if (before !== name) {
       const close = () => this.#toggle(name);
-      this.#enlarged = new Enlarged(name, { requests: this.#requests, look: this.#look, close });
+      this.#enlarged = new Enlarged(name, { questions: this.#questions, look: this.#look, close });
     }
     for (const [each, chart] of this.#charts) chart.isEnlarged = each === this.#enlarged?.metric;
     this.#layOut();
@@ -117,6 +115,6 @@ export class Charts {
     const isDefault = chosen.join("\n") === visible(names, { order: [], hidden: [] }).join("\n");
     if (chosen.join("\n") === this.#sent || (isDefault && this.#sent === "")) return;
     this.#sent = chosen.join("\n");
-    this.#send({ cmd: "charts", metrics: chosen });
+    this.#questions.send({ cmd: "charts", metrics: chosen });
   }
 }

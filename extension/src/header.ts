@@ -4,6 +4,7 @@ import { make, percent } from "./dom";
 import { labButton, progressBar, timeLeft } from "./elements";
 import { ENDED_WITH_KERNEL, isLive } from "./kernelLost";
 import type { State } from "./model";
+import type { Questions } from "./questions";
 import type { Stopper, StopState } from "./stopper";
 import { html } from "./template";
 
@@ -37,7 +38,7 @@ export class Header {
   #closed = "";
   #redraw: () => void;
 
-  constructor(stopper: Stopper, redraw: () => void, send: (content: object) => void) {
+  constructor(stopper: Stopper, redraw: () => void, { send }: Questions) {
     this.#stopper = stopper;
     this.#controls = new Controls(send);
     this.#redraw = redraw;

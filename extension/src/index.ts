@@ -21,7 +21,7 @@ export default function widget() {
     questions = new Questions((content) => link.send(content));
     store = new Store(model.get("keyframe") as Keyframe);
     stopper = new Stopper({
-      send: (content) => link.send(content),
+      send: questions.send,
       announce: () => link.announce(),
       interrupt: () => interruptKernel(model),
       head: () => store.state.head,
@@ -49,7 +49,7 @@ export default function widget() {
     // the rows that the user expanded stay expanded.
     let panel = [...panels].find((each) => !each.element.isConnected);
     if (panel === undefined) {
-      panel = new Panel(store, stopper, (content) => link.send(content), questions);
+      panel = new Panel(store, stopper, questions);
       panels.add(panel);
     }
     panel.moveInto(el);

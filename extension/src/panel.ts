@@ -1,7 +1,6 @@
 import { About } from "./about";
 import { Announcer } from "./announcer";
 import { Charts } from "./charts";
-import { ChartRequests } from "./charts/requests";
 import { make, setAttribute, setText } from "./dom";
 import { Header } from "./header";
 import { isLive } from "./kernelLost";
@@ -41,16 +40,15 @@ export class Panel {
   #output: Element | undefined;
 
   /**
-   * @param send Sends a message to the kernel.
-   * @param questions Asks the kernel for the values of charts, and the lines of ranks.
+   * @param questions Sends to the kernel, and asks it for the values of charts, and the lines of ranks.
    */
-  constructor(store: Store, stopper: Stopper, send: (content: object) => void, questions: Questions) {
+  constructor(store: Store, stopper: Stopper, questions: Questions) {
     this.#store = store;
     this.#stopper = stopper;
     const redraw = () => this.#schedule();
-    this.#header = new Header(stopper, redraw, send);
+    this.#header = new Header(stopper, redraw, questions);
     const title = () => store.state.head.name;
-    this.#ranks = new Ranks(redraw, send, questions, title);
+    this.#ranks = new Ranks(redraw, questions, title);
     const log = new LogView({ rank: null, title }, questions, false);
     this.#log = log;
     this.#tabs = new Tabs("Job details", [
@@ -60,7 +58,7 @@ export class Panel {
       { label: "Events", element: this.#events },
       { label: "About", element: this.#about.element },
     ]);
-    this.#charts = new Charts(new ChartRequests(questions), redraw, send);
+    this.#charts = new Charts(redraw, questions);
     this.element = make("section", "na-panel", { role: "region" });
     this.element.append(this.#header.element, this.#charts.element, this.#tabs.element, this.#announcer.element);
     this.element.addEventListener("keydown", (event) => {

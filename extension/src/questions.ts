@@ -5,22 +5,23 @@ interface Waiting {
   then: (json: unknown, bytes: Uint8Array) => void;
 }
 
-/** Asks the kernel, and takes its answers. An answer may never come: then the kernel is busy, or gone. */
+/** Sends to the kernel, asks it, and takes its answers. An answer may never come: then the kernel is busy, or gone. */
 export class Questions {
-  #send: (content: object) => void;
+  /** Sends a message that has no answer. */
+  readonly send: (content: object) => void;
   /** By who asks. */
   #waiting = new Map<string, Waiting>();
 
   /** @param send Sends a message to the kernel. */
   constructor(send: (content: object) => void) {
-    this.#send = send;
+    this.send = send;
   }
 
   /** Calls `then` with the answer, JSON and bytes, unless `asker` asks again before it has come. */
-  ask(asker: string, content: { cmd: string }, then: Waiting["then"]): void {
+  ask(asker: string, content: object, then: Waiting["then"]): void {
     const id = newId();
     this.#waiting.set(asker, { id, then });
-    this.#send({ id, ...content });
+    this.send({ id, ...content });
   }
 
   /** No longer waits for an answer. */

@@ -20,15 +20,13 @@ export class Ranks {
   /** Those of the expanded ranks. */
   #details = new Map<string, Details>();
   #redraw: () => void;
-  #send: (content: object) => void;
   #questions: Questions;
   #title: () => string;
 
-  constructor(redraw: () => void, send: (content: object) => void, questions: Questions, title: () => string) {
+  constructor(redraw: () => void, questions: Questions, title: () => string) {
     this.#redraw = redraw;
     this.#questions = questions;
     this.#title = title;
-    this.#send = send;
   }
 
   /** Draws what has changed; returns whether anything remains for the next frame. */
@@ -74,14 +72,14 @@ export class Ranks {
     const details = this.#details.get(rank);
     if (details === undefined) {
       const log = new LogView({ rank: +rank, title: this.#title }, this.#questions, true);
-      this.#details.set(rank, new Details(rank, () => this.#send({ cmd: "stack", rank: +rank }), log));
+      this.#details.set(rank, new Details(rank, () => this.#questions.send({ cmd: "stack", rank: +rank }), log));
     } else {
       details.dispose();
       this.#details.delete(rank);
       const focused = document.activeElement?.closest<HTMLElement>(".na-row");
       if (focused?.dataset.rank === rank) this.#grid?.focus(rank); // a row around a grid is removed
     }
-    this.#send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
+    this.#questions.send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
     this.#redraw();
   }
 }

@@ -7,7 +7,7 @@ import { aStopper, aStore, drawn, find } from "./examples";
 async function anExpandedRow() {
   const store = aStore(2);
   const sent: object[] = [];
-  const panel = new Panel(store, aStopper(store), (content) => sent.push(content), new Questions(() => {}));
+  const panel = new Panel(store, aStopper(store), new Questions((content) => "id" in content || sent.push(content)));
   panel.moveInto(document.body);
   const row = find(panel.element, '.na-row[data-rank="1"]');
   find(row, ".na-toggle").click();

@@ -5,7 +5,7 @@ import type { Store } from "../src/store";
 import { aRank, aStopper, aStore, drawn, find } from "./examples";
 
 function show(store: Store): HTMLElement {
-  const panel = new Panel(store, aStopper(store), () => {}, new Questions(() => {}));
+  const panel = new Panel(store, aStopper(store), new Questions(() => {}));
   panel.moveInto(document.body);
   return panel.element;
 }
@@ -204,7 +204,7 @@ describe("the panel", () => {
 
   it("draws nothing while it is out of the page, and all of it once it is back", async () => {
     const store = aStore(1);
-    const panel = new Panel(store, aStopper(store), () => {}, new Questions(() => {}));
+    const panel = new Panel(store, aStopper(store), new Questions(() => {}));
     store.apply({ seq: 1, patch: { head: { elapsed: "7 s elapsed" } } });
     await drawn();
     expect(panel.element.dataset.seq).toBe("0");

@@ -104,13 +104,13 @@ export class ServedPanel {
     }
     const store = new Store({ seq, state });
     const stopper = new Stopper({
-      send: (content) => this.link.send(content),
+      send: this.questions.send,
       announce: () => undefined,
       interrupt: () => undefined, // the job's own process is asked
       head: () => store.state.head,
       isConnected: () => store.isConnected,
     });
-    this.panel = new Panel(store, stopper, (content) => this.link.send(content), this.questions);
+    this.panel = new Panel(store, stopper, this.questions);
     for (const page of this.place.kept ?? []) this.panel.addResult(page, false);
     this.store = store;
     this.panel.moveInto(this.node);

@@ -1,13 +1,13 @@
 import { nothing, render } from "lit-html";
 import { make, newId, OWN_KEYS, setAttribute, setText } from "../dom";
-import type { Metric } from "../model";
+import type { ChartReply, EarlierReply, Metric } from "../model";
+import type { Questions } from "../questions";
 import { html } from "../template";
 import { download, type Key, toCsv, withTitle } from "./download";
 import { type Line, linesOf } from "./lines";
 import { colorOf, paletteOf } from "./palette";
 import { Plot } from "./plot";
-import type { ChartRequests, Detail } from "./requests";
-import { isExact, ofMetric, type Table } from "./table";
+import { isExact, ofMetric, type Table, unpack } from "./table";
 import { type Look, Tools } from "./tools";
 import { entriesAt, stepText, Tooltip } from "./tooltip";
 import { clampRange, nearestIndex, zoomed } from "./zoom";
@@ -20,7 +20,7 @@ const PATIENCE = 1500;
 const EXPORT_PATIENCE = 10_000;
 
 interface Host {
-  requests: ChartRequests;
+  questions: Questions;
   look: Look;
   close: () => void;
 }
@@ -92,8 +92,9 @@ export class Enlarged {
     const onHover = (index: number | null) => this.#hover(index);
     const onZoom = (range: [number, number] | null) => this.#zoom(range);
     this.plot = new Plot(this.#frame, { height: HEIGHT, space, onHover, onZoom });
-    host.requests.earlierJobs(this.#id, (jobs) => {
-      this.#tools.jobs = jobs;
+    const earlier = `${this.#id}-jobs`;
+    host.questions.ask(earlier, { cmd: "earlier", chart: earlier }, (json) => {
+      this.#tools.jobs = (json as EarlierReply).jobs;
     });
   }
 
@@ -174,21 +175,25 @@ export class Enlarged {
       if (this.#tables.length === 0)
         setText(this.#status, "Loading all points. Until they are here, the chart has fewer.");
     }, PATIENCE);
-    this.#host.requests.detail(this.#id, this.#question(MOST_POINTS, false), (detail) => {
+    const room = Math.max(100, Math.min(MOST_POINTS, this.#frame.clientWidth));
+    this.#askFor(this.#id, { points: room, export: false }, (tables, reply) => {
       clearTimeout(timer);
       this.#isAwaited = false;
-      this.#take(detail);
+      this.#take(tables, reply);
     });
   }
 
-  #question(points: number, isExport: boolean) {
+  /** Asks for values, as `chart_requests.py` reads it; calls `then` with them, unless `chart` asks again before. */
+  #askFor(chart: string, wanted: object, then: (tables: Table[], reply: ChartReply) => void): void {
     const { byRank, earlier } = this.#host.look;
-    const room = Math.max(100, Math.min(points, isExport ? points : this.#frame.clientWidth));
-    const ranks = byRank && this.#hasRanks;
-    return { metrics: this.#metrics, range: this.#range, points: room, ranks, earlier, export: isExport };
+    const shown = { metrics: this.#metrics, range: this.#range, ranks: byRank && this.#hasRanks, earlier };
+    this.#host.questions.ask(chart, { cmd: "chart", chart, ...shown, ...wanted }, (json, bytes) => {
+      const reply = json as ChartReply;
+      then(unpack(reply.tables, new Float64Array(bytes.buffer as ArrayBuffer)), reply);
+    });
   }
 
-  #take({ tables, problem, pause }: Detail): void {
+  #take(tables: Table[], { problem, pause }: ChartReply): void {
     this.#askAt = performance.now() + pause;
     if (tables.length > 0) this.#tables = tables;
     const thinned = tables.some((table) => !isExact(table))
@@ -335,7 +340,7 @@ export class Enlarged {
     const name = `${this.#metrics.join("-")}.csv`;
     const save = (tables: Table[]) => download(new Blob([toCsv(tables)], { type: "text/csv" }), name);
     const timer = setTimeout(() => save(this.#current()), EXPORT_PATIENCE);
-    this.#host.requests.detail(`${this.#id}-file`, this.#question(MOST_EXPORTED, true), ({ tables }) => {
+    this.#askFor(`${this.#id}-file`, { points: MOST_EXPORTED, export: true }, (tables) => {
       clearTimeout(timer);
       save(tables.length > 0 ? tables : this.#current());
     });

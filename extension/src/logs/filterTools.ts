@@ -1,5 +1,4 @@
 import { make, OWN_KEYS } from "../dom";
-import type { Filter } from "./requests";
 
 /** The milliseconds without typing after which a search begins. */
 const PAUSE = 250;
@@ -14,6 +13,16 @@ const LEVELS: [string, string][] = [
   ["1", "Warnings and errors"],
   ["2", "Errors"],
 ];
+
+/** Which lines of a log are shown. */
+export interface Filter {
+  /** What a line contains; upper and lower case are the same. */
+  text: string;
+  /** `stdout`, `stderr`, or empty for both. */
+  stream: string;
+  /** The least level: 1 for warnings, 2 for errors. */
+  level: number;
+}
 
 /** The fields that choose which lines are shown. */
 export class FilterTools {

@@ -5,8 +5,8 @@ import type { Questions } from "../questions";
 import { plain } from "./ansi";
 import { drawBlock } from "./blockElement";
 import { type Block, blocks } from "./blocks";
-import { FilterTools } from "./filterTools";
-import { type Filter, LogRequests } from "./requests";
+import { type Filter, FilterTools } from "./filterTools";
+import { logText } from "./logText";
 
 /** Within this distance of the end, in pixels, the log counts as scrolled to the end. */
 const END_MARGIN = 12;
@@ -31,7 +31,8 @@ export interface LogOwner {
 export class LogView {
   readonly element: HTMLDetailsElement;
   #owner: LogOwner;
-  #requests: LogRequests;
+  readonly #id = newId();
+  readonly #questions: Questions;
   #tools: FilterTools;
   #text: HTMLElement;
   #count = make("span", "na-count", { "aria-live": "polite" });
@@ -52,7 +53,7 @@ export class LogView {
   constructor(owner: LogOwner, questions: Questions, isOpen: boolean) {
     const name = owner.rank === null ? "all ranks" : `rank ${owner.rank}`;
     this.#owner = owner;
-    this.#requests = new LogRequests(questions, newId(), owner.rank);
+    this.#questions = questions;
     this.#tools = new FilterTools(
       name,
       () => this.#draw(),
@@ -69,7 +70,7 @@ export class LogView {
     const summary = make("summary", "na-fold", {}, owner.rank === null ? "Output of all ranks" : "Output");
     this.element = make("details", "na-output", {}, summary, tools, this.#earlier, this.#text);
     this.element.open = isOpen;
-    this.element.addEventListener("toggle", () => (this.element.open ? this.#begin() : this.#requests.forget()));
+    this.element.addEventListener("toggle", () => (this.element.open ? this.#begin() : this.#forget()));
     if (isOpen) this.#begin();
   }
 
@@ -84,16 +85,31 @@ export class LogView {
   }
 
   dispose(): void {
-    this.#requests.forget();
+    this.#forget();
+  }
+
+  /** Asks for lines: the last ones, those before a position, or those after one, once there are some. */
+  #ask(asker: string, before: number | null, after: number | null, then: (reply: LogReply) => void): void {
+    const content = { cmd: "log", log: asker, rank: this.#owner.rank, before, after, ...this.#filter };
+    this.#questions.ask(asker, content, (json) => then(json as LogReply));
+  }
+
+  /** No longer waits for any lines. */
+  #forget(): void {
+    for (const asker of [this.#id, this.#earlierId]) this.#questions.forget(asker);
+  }
+
+  get #earlierId(): string {
+    return `${this.#id}-earlier`;
   }
 
   /** Asks for the last lines that match the filter, and then for those that follow. */
   #begin(): void {
-    this.#requests.forget();
+    this.#forget();
     this.#most = LINES;
     this.#askedAt = performance.now();
     if (this.#isConnected && this.#tools.isActive) setText(this.#count, "Searching…");
-    this.#requests.last(this.#filter, (reply) => {
+    this.#ask(this.#id, null, null, (reply) => {
       this.#isConnected = true;
       this.#tools.hasDetails = true;
       this.#lines = [];
@@ -103,7 +119,7 @@ export class LogView {
 
   #follow(): void {
     this.#askedAt = performance.now();
-    this.#requests.after(this.#end, this.#filter, (reply) => this.#take(reply));
+    this.#ask(this.#id, null, this.#end, (reply) => this.#take(reply));
   }
 
   #take(reply: LogReply): void {
@@ -131,7 +147,7 @@ export class LogView {
   #showEarlier(): void {
     setText(this.#count, "Searching…");
     this.#earlier.disabled = true;
-    this.#requests.before(this.#first, this.#filter, (reply) => {
+    this.#ask(this.#earlierId, this.#first, null, (reply) => {
       this.#earlier.disabled = false;
       this.#problem = reply.problem;
       if (!reply.problem) {
@@ -148,7 +164,8 @@ export class LogView {
     const { rank, title } = this.#owner;
     this.#download.disabled = true;
     try {
-      const text = await this.#requests.text((done) => setText(this.#download, `${Math.floor(100 * done)}%`));
+      const onPart = (done: number) => setText(this.#download, `${Math.floor(100 * done)}%`);
+      const text = await logText(this.#questions, this.#id, rank, onPart);
       download(text, `${title()}-${rank === null ? "all-ranks" : `rank${rank}`}.log`);
     } catch (error) {
       this.#problem = (error as Error).message;

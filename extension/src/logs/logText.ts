@@ -1,0 +1,34 @@
+import type { LogTextReply } from "../model";
+import type { Questions } from "../questions";
+
+/**
+ * Fetches the whole text of a log as it is now, a part after the other; see `log_requests.py`.
+ *
+ * @param log The ID of the view that asks.
+ * @param rank `null` for all ranks.
+ * @param onPart Called with the fraction that has come.
+ */
+export async function logText(
+  questions: Questions,
+  log: string,
+  rank: number | null,
+  onPart: (fraction: number) => void,
+): Promise<Blob> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let after = 0;
+  let last: number | undefined;
+  for (;;) {
+    const content = { cmd: "log_text", log, rank, after };
+    const [reply, bytes] = await new Promise<[LogTextReply, Uint8Array<ArrayBuffer>]>((resolve) => {
+      const then = (json: unknown, part: Uint8Array) =>
+        resolve([json as LogTextReply, part as Uint8Array<ArrayBuffer>]);
+      questions.ask(`${log}-text`, content, then);
+    });
+    if (reply.problem) throw new Error(reply.problem);
+    last ??= reply.last;
+    parts.push(bytes);
+    if (reply.end >= last || reply.end <= after) return new Blob(parts, { type: "text/plain;charset=utf-8" });
+    after = reply.end;
+    onPart((after - reply.first) / (last - reply.first));
+  }
+}
