@@ -1,11 +1,10 @@
 import { nothing, type TemplateResult } from "lit-html";
 import { inOrder, inOrderOf, make, newId, OWN_KEYS, percent, setText } from "./dom";
 import { pairs, progressBar, timeLeft } from "./elements";
+import { hasEnded } from "./kernelLost";
 import type { LogView } from "./logs/logView";
 import type { Bar, Rank } from "./model";
 import { html } from "./template";
-
-const ENDED: Rank["phase"][] = ["done", "failed", "stopped"];
 
 /** The expanded part of a row: a rank's stack, all its progress bars, all its metrics, its output. */
 export class Details {
@@ -33,7 +32,7 @@ export class Details {
     // The button is first, so that it stays in its place under the pointer while bars and values come and go.
     return html`<div id=${this.id} class="na-details" role="group" aria-label="Details of rank ${this.#rank}">
       <button type="button" class="na-ask" title="Show the Python stack of rank ${this.#rank}"
-        ?hidden=${ENDED.includes(rank.phase)} @click=${this.#onAsk}>Where is it now?</button>
+        ?hidden=${hasEnded(rank)} @click=${this.#onAsk}>Where is it now?</button>
       ${this.#stack}
       <div class="na-subbars">${inOrder(rank.bars)
         .map(([, bar]) => bar)

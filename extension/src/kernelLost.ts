@@ -29,7 +29,12 @@ export function afterKernelLoss(state: State): State {
   };
 }
 
+/** Whether a rank runs no more. */
+export function hasEnded(rank: Rank): boolean {
+  return ENDED.includes(rank.phase);
+}
+
 function ended(rank: Rank): Rank {
-  if (ENDED.includes(rank.phase)) return rank;
+  if (hasEnded(rank)) return rank;
   return { ...rank, phase: "stopped", detail: "", time_left: "", mark: "" };
 }

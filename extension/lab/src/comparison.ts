@@ -9,7 +9,7 @@ import { html } from "../../src/template";
 import { ComparisonChart } from "./comparisonChart";
 import { jobsIcon } from "./icons";
 import type { Comparison, JobRow } from "./model";
-import { polled, problemOf } from "./poll";
+import { polled } from "./poll";
 import { compareJobs } from "./server";
 
 const PAUSE = 2000;
@@ -46,6 +46,7 @@ export class ComparisonTab extends Widget {
       "comparison",
       PAUSE,
       () => this.ask(),
+      (problem) => this.draw(problem),
       () => this.isVisible,
     );
   }
@@ -59,16 +60,11 @@ export class ComparisonTab extends Widget {
 
   private async ask(): Promise<void> {
     const asked = this.metric;
-    try {
-      const ids = this.jobs.map((job) => job.id);
-      const found = await compareJobs(ids, asked);
-      if (this.isDisposed || asked !== this.metric) return;
-      this.take(found);
-      this.poll.frequency = { ...this.poll.frequency, interval: found.complete ? PAUSE : SHORT_PAUSE };
-    } catch (error) {
-      this.draw(problemOf(error));
-      throw error; // so that the next request comes later
-    }
+    const ids = this.jobs.map((job) => job.id);
+    const found = await compareJobs(ids, asked);
+    if (this.isDisposed || asked !== this.metric) return;
+    this.take(found);
+    this.poll.frequency = { ...this.poll.frequency, interval: found.complete ? PAUSE : SHORT_PAUSE };
   }
 
   private take(found: Comparison): void {

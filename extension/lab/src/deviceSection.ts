@@ -1,27 +1,33 @@
-/** The devices in the sidebar: a section that can be closed, and is live while it is open and visible. */
+/** The devices of the server's machine, in the sidebar: a section that can be closed, live while it is open and visible. */
 import { nothing, render, type TemplateResult } from "lit-html";
 import { repeat } from "lit-html/directives/repeat.js";
 import { make } from "../../src/dom";
 import { html } from "../../src/template";
-import type { Devices } from "./devices";
 import type { Jobs } from "./jobs";
-import type { Device, Gauge } from "./model";
+import type { Device, DeviceListing, Gauge } from "./model";
+import { polled } from "./poll";
+import { listDevices } from "./server";
 import { sparkline } from "./sparkline";
+
+const PAUSE = 1000;
 
 export class DeviceSection {
   readonly element = make("details", "na-lab-section", { open: "" });
   private isVisible = false;
+  private listing: DeviceListing = { devices: [], problem: "" };
+  private readonly poll = polled(
+    "devices",
+    PAUSE,
+    async () => this.take(await listDevices()),
+    (problem) => this.take({ ...this.listing, problem }),
+    () => this.isSeen,
+  );
 
-  constructor(
-    private readonly devices: Devices,
-    private readonly jobs: Jobs,
-  ) {
+  constructor(private readonly jobs: Jobs) {
     this.element.addEventListener("toggle", () => this.watch());
-    const draw = () => {
-      if (this.isVisible && this.element.open) this.draw();
-    };
-    devices.changed.connect(draw);
-    jobs.changed.connect(draw);
+    jobs.changed.connect(() => {
+      if (this.isSeen) this.draw();
+    });
     this.draw();
   }
 
@@ -31,14 +37,24 @@ export class DeviceSection {
     this.watch();
   }
 
+  /** Asks at once when the user begins to look; while nobody looks, the server measures nothing. */
   private watch(): void {
-    this.devices.watch(this.isVisible && this.element.open);
+    if (this.isSeen) void this.poll.refresh();
+  }
+
+  private get isSeen(): boolean {
+    return this.isVisible && this.element.open;
+  }
+
+  private take(listing: DeviceListing): void {
+    this.listing = listing;
+    if (this.isSeen) this.draw();
   }
 
   private draw(): void {
-    const { all, problem } = this.devices;
+    const { devices, problem } = this.listing;
     const items = repeat(
-      all,
+      devices,
       (each) => each.id,
       (each) => device(each, this.jobsOn(each.id)),
     );

@@ -8,7 +8,7 @@
  *     server.ts       ─ requests to the Jupyter server
  *     comparison.ts   ─ a tab that compares a metric of several jobs; comparisonChart.ts draws it
  *     marks.ts        ─ asks for the name, the notes, and the pin of a job
- *     deviceSection.ts ─ the devices in the sidebar; devices.ts asks for them
+ *     deviceSection.ts ─ the devices in the sidebar
  *     jobTab.ts       ─ a tab with the panel of a job
  *     servedPanel.ts  ─ the panel of a job, in a tab or below a cell; jobLink.ts asks the server for what it shows
  *     jobs.ts         ─ the jobs, asked for while someone looks

@@ -21,6 +21,7 @@ export class Jobs {
     "jobs",
     Poll.NEVER,
     () => this.ask(),
+    (problem) => this.fail(problem),
     () => this.watchers.size > 0,
   );
   /** The newest first. */
@@ -64,7 +65,7 @@ export class Jobs {
 
   /** Asks now, also for jobs that have ended. */
   async refresh(): Promise<void> {
-    await this.list().catch(() => undefined); // `problem` says it
+    await this.list().catch((error: unknown) => this.fail(problemOf(error)));
   }
 
   private setPause(): void {
@@ -75,26 +76,21 @@ export class Jobs {
 
   /** Asks what those who look need. While no job runs, that is nothing, so that the server need not read any. */
   private async ask(): Promise<void> {
-    if (this.isBrief && !this.running && !(await this.orFail(anyRuns()))) return;
+    if (this.isBrief && !this.running && !(await anyRuns())) return;
     await this.list();
   }
 
   private async list(): Promise<void> {
-    this.set(await this.orFail(listJobs(this.isBrief)));
+    this.set(await listJobs(this.isBrief));
   }
 
   private get isBrief(): boolean {
     return [...this.watchers.values()].every((each) => each.brief);
   }
 
-  /** An answer of the server; without one, the list stays, and the next request comes later. */
-  private async orFail<T>(answer: Promise<T>): Promise<T> {
-    try {
-      return await answer;
-    } catch (error) {
-      this.set({ jobs: this.rows, problem: problemOf(error) });
-      throw error;
-    }
+  /** Without an answer of the server, the list stays. */
+  private fail(problem: string): void {
+    this.set({ jobs: this.rows, problem });
   }
 
   private set(listing: JobListing): void {

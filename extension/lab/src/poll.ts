@@ -8,13 +8,24 @@ export const LONGEST_PAUSE = 30_000;
  * @param name - What is asked for.
  * @param interval - Milliseconds between two requests.
  * @param ask - Makes a request; if it fails, the next one comes later.
+ * @param failed - Called with what has gone wrong, in words.
  * @param isSeen - Whether somebody looks, if the page is visible.
  */
-export function polled(name: string, interval: number, ask: () => Promise<void>, isSeen: () => boolean): Poll<void> {
+export function polled(
+  name: string,
+  interval: number,
+  ask: () => Promise<void>,
+  failed: (problem: string) => void,
+  isSeen: () => boolean,
+): Poll<void> {
   const poll = new Poll<void>({
     name: `notebook-accel:${name}`,
     auto: false,
-    factory: ask,
+    factory: () =>
+      ask().catch((error: unknown) => {
+        failed(problemOf(error));
+        throw error;
+      }),
     frequency: { interval, backoff: true, max: LONGEST_PAUSE },
     standby: () => document.hidden || !isSeen(),
   });

@@ -6,7 +6,6 @@ import { repeat } from "lit-html/directives/repeat.js";
 import { matches, searchField } from "../../src/search";
 import { html } from "../../src/template";
 import { DeviceSection } from "./deviceSection";
-import { Devices } from "./devices";
 import { jobsIcon } from "./icons";
 import { type JobActions, jobItem } from "./jobItem";
 import type { Jobs } from "./jobs";
@@ -39,7 +38,7 @@ export class Sidebar extends Widget {
     this.title.caption = "Training jobs";
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", "Training jobs");
-    this.devices = new DeviceSection(new Devices(), jobs);
+    this.devices = new DeviceSection(jobs);
     this.draw();
     jobs.changed.connect(() => {
       if (this.isVisible) this.draw();

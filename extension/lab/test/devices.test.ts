@@ -6,7 +6,6 @@ const listDevices = vi.hoisted(() => vi.fn<() => Promise<DeviceListing>>());
 vi.mock("../src/server", () => ({ listJobs, listDevices }));
 
 const { Jobs } = await import("../src/jobs");
-const { Devices } = await import("../src/devices");
 const { DeviceSection } = await import("../src/deviceSection");
 
 const GPU: Device = {
@@ -34,7 +33,7 @@ async function asked(milliseconds: number): Promise<number> {
 }
 
 test("devices are asked for while the section is visible and open, and only then", async () => {
-  const section = new DeviceSection(new Devices(), new Jobs());
+  const section = new DeviceSection(new Jobs());
   expect(await asked(5000)).toBe(0);
   section.show(true);
   expect(await asked(5000)).toBeGreaterThanOrEqual(5);
@@ -52,7 +51,7 @@ test("devices are asked for while the section is visible and open, and only then
 
 test("a device has its gauges, the ranks that are on it, and a warning, as text", async () => {
   const jobs = new Jobs();
-  const section = new DeviceSection(new Devices(), jobs);
+  const section = new DeviceSection(jobs);
   jobs.watch("test", { pause: 1000, brief: false });
   section.show(true);
   await asked(1000);
