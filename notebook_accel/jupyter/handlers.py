@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
@@ -35,14 +36,40 @@ _MOST_BYTES = 2**20
 """The most bytes of a panel's requests."""
 
 
-class _Handler(APIHandler):
-    """What the handlers below share."""
+class RelayHandler(APIHandler):
+    """Answers requests to one address with what the reader answers."""
 
     auth_resource = "notebook_accel"
 
-    async def _relay(self, call: str, **arguments: object) -> None:
-        """Answers with what the reader answers."""
-        status, body = await reader().ask(call, **arguments)
+    def initialize(self, calls: Mapping[str, _Call]) -> None:  # type: ignore[override]
+        self._call = calls.get(str(self.request.method))
+        # A page that is open asks again and again, which must not keep an idle server from being stopped.
+        self._track_activity = self._call is not None and self._call.is_of_user
+
+    @web.authenticated
+    @authorized
+    async def get(self, *path: str) -> None:
+        await self._relay(*path)
+
+    @web.authenticated
+    @authorized
+    async def post(self, *path: str) -> None:
+        await self._relay(*path)
+
+    @web.authenticated
+    @authorized
+    async def patch(self, *path: str) -> None:
+        await self._relay(*path)
+
+    @web.authenticated
+    @authorized
+    async def delete(self, *path: str) -> None:
+        await self._relay(*path)
+
+    async def _relay(self, *path: str) -> None:
+        if self._call is None:
+            raise web.HTTPError(405)
+        status, body = await reader().ask(self._call.name, **self._call.arguments(self, *path))
         if status >= 400:
             raise web.HTTPError(status, body.decode())
         if body == b"null":
@@ -52,111 +79,47 @@ class _Handler(APIHandler):
             self.finish(body)
 
 
-class ListHandler(_Handler):
-    """The user's jobs."""
+class _Call(NamedTuple):
+    """What a request to an address asks of the reader."""
 
-    _track_activity = False
-    """A page that is open asks again and again, which must not keep an idle server from being stopped."""
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        await self._relay("jobs", brief=self.get_query_argument("brief", "0") == "1")
+    name: str
+    arguments: Callable[..., dict[str, object]]
+    """Of the handler, and of what the address names."""
+    is_of_user: bool = False
+    """Whether only a user sends it, and no page by itself."""
 
 
-class JobHandler(_Handler):
-    """One job."""
-
-    @web.authenticated
-    @authorized
-    async def delete(self, job_id: str) -> None:
-        await self._relay("delete", job_id=job_id)
-
-    @web.authenticated
-    @authorized
-    async def patch(self, job_id: str) -> None:
-        given = self.get_json_body()
-        if not isinstance(given, dict):
-            raise web.HTTPError(400, "what changes about a job is an object")
-        await self._relay("mark", job_id=job_id, given=given)
+def _job(_: APIHandler, job_id: str) -> dict[str, object]:
+    return {"job_id": job_id}
 
 
-class StopHandler(_Handler):
-    """A request to stop one job."""
-
-    @web.authenticated
-    @authorized
-    async def post(self, job_id: str) -> None:
-        await self._relay("stop", job_id=job_id)
+def _marks(handler: APIHandler, job_id: str) -> dict[str, object]:
+    given = handler.get_json_body()
+    if not isinstance(given, dict):
+        raise web.HTTPError(400, "what changes about a job is an object")
+    return {"job_id": job_id, "given": given}
 
 
-class PanelHandler(_Handler):
-    """A panel of one job, in a tab or below a cell."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def post(self, job_id: str) -> None:
-        if len(self.request.body) > _MOST_BYTES:
-            raise web.HTTPError(413, "the requests of a panel are too long")
-        match self.get_json_body():
-            case {"panel": str(panel), "seq": int(seq), "messages": [*messages]}:
-                await self._relay("panel", job_id=job_id, panel=panel, seq=seq, messages=messages)
-            case _:
-                raise web.HTTPError(400, "a panel sends its name, the number of its last update, and its messages")
+def _panel(handler: APIHandler, job_id: str) -> dict[str, object]:
+    if len(handler.request.body) > _MOST_BYTES:
+        raise web.HTTPError(413, "the requests of a panel are too long")
+    match handler.get_json_body():
+        case {"panel": str(panel), "seq": int(seq), "messages": [*messages]}:
+            return {"job_id": job_id, "panel": panel, "seq": seq, "messages": messages}
+    raise web.HTTPError(400, "a panel sends its name, the number of its last update, and its messages")
 
 
-class PageHandler(_Handler):
-    """A page that draws jobs."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def post(self, session: str) -> None:
-        await self._relay("announce", session=session)
+def _comparison(handler: APIHandler) -> dict[str, object]:
+    jobs, metric = handler.get_query_arguments("job"), handler.get_query_argument("metric", "", strip=False)
+    if not jobs or not metric:
+        raise web.HTTPError(400, "a comparison needs at least one job and a metric")
+    return {"jobs": jobs, "metric": metric}
 
 
-class OutputsHandler(_Handler):
-    """The outputs of one notebook."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        await self._relay("outputs", notebook=self.get_query_argument("notebook", strip=False))
-
-
-class ComparisonHandler(_Handler):
-    """A metric of several jobs."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        jobs, metric = self.get_query_arguments("job"), self.get_query_argument("metric", "", strip=False)
-        if not jobs or not metric:
-            raise web.HTTPError(400, "a comparison needs at least one job and a metric")
-        await self._relay("compare", jobs=jobs, metric=metric)
-
-
-class DevicesHandler(_Handler):
-    """The devices of this machine."""
-
-    _track_activity = False
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        await self._relay("devices", folder=str(self.settings.get("server_root_dir") or "~"))
-
-
-class RunningHandler(_Handler):
+class RunningHandler(APIHandler):
     """Whether a job runs."""
 
+    auth_resource = "notebook_accel"
     _track_activity = False
 
     @web.authenticated
@@ -169,20 +132,26 @@ def _any_runs() -> bool:
     return any(record.is_running() for record in records.unended_records())
 
 
-def addresses(base_url: str) -> list[tuple[str, Any]]:
+_ADDRESSES: dict[tuple[str, ...], dict[str, _Call]] = {
+    ("jobs",): {"GET": _Call("jobs", lambda of: {"brief": of.get_query_argument("brief", "0") == "1"})},
+    ("jobs", _ID): {"PATCH": _Call("mark", _marks, True), "DELETE": _Call("delete", _job, True)},
+    ("jobs", _ID, "stop"): {"POST": _Call("stop", _job, True)},
+    ("jobs", _ID, "panel"): {"POST": _Call("panel", _panel)},
+    ("pages", f"({pages.SESSION})"): {"POST": _Call("announce", lambda _, session: {"session": session})},
+    ("outputs",): {
+        "GET": _Call("outputs", lambda of: {"notebook": of.get_query_argument("notebook", strip=False)}),
+    },
+    ("comparison",): {"GET": _Call("compare", _comparison)},
+    ("devices",): {"GET": _Call("devices", lambda of: {"folder": str(of.settings.get("server_root_dir") or "~")})},
+}
+"""By the parts of an address: what each method asks of the reader."""
+
+
+def addresses(base_url: str) -> list[tuple[Any, ...]]:
     """The addresses, each with its handler."""
 
     def below(*parts: str) -> str:
         return str(url_path_join(base_url, "notebook-accel", *parts))
 
-    return [
-        (below("jobs"), ListHandler),
-        (below("jobs", _ID), JobHandler),
-        (below("jobs", _ID, "stop"), StopHandler),
-        (below("jobs", _ID, "panel"), PanelHandler),
-        (below("pages", f"({pages.SESSION})"), PageHandler),
-        (below("outputs"), OutputsHandler),
-        (below("comparison"), ComparisonHandler),
-        (below("devices"), DevicesHandler),
-        (below("running"), RunningHandler),
-    ]
+    relayed = [(below(*parts), RelayHandler, {"calls": calls}) for parts, calls in _ADDRESSES.items()]
+    return [*relayed, (below("running"), RunningHandler)]
