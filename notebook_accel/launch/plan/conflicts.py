@@ -13,6 +13,7 @@ from notebook_accel.events import JobStarted
 from notebook_accel.hardware.cores import usable
 from notebook_accel.launch.job.text import duration, title
 from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.state_file import StoredState
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.show import console
@@ -177,4 +178,5 @@ def _running() -> Iterator[_OtherJob]:
             is_here = head.origin == origin if head.origin else is_own
             place = f"{'this' if is_here else 'another'} {kind}"
             devices, is_waiting = frozenset(stored.devices), stored.awaits_devices
+            start = Marks.of(record).on(start)
             yield _OtherJob(start, is_own, place, head.checkpoint_dir, devices, is_waiting)

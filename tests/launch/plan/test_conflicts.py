@@ -17,7 +17,7 @@ from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.driver.launcher import BLOCKING
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import records
+from notebook_accel.launch.journal import marks, records
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts
@@ -150,7 +150,10 @@ def test_a_job_that_has_ended_is_not_named() -> None:
 def test_a_job_of_another_process_is_named_and_one_of_another_machine_is_not() -> None:
     running("train", 8, ["cpu"], owner=Owner.of(os.getppid()))
     assert "train() of another process also runs on the CPU on 8 ranks" in conflicts.notice(a_plan(8, "cpu"), "train")
-    records.all_records()[0].remove()
+    (record,) = records.all_records()
+    marks.change(record, {"title": "baseline"})  # by its user, since
+    assert "baseline of another process also runs on the CPU" in conflicts.notice(a_plan(8, "cpu"), "train")
+    record.remove()
     running("train", 8, ["cpu"], owner=Owner(1, 1, "another machine"))
     assert conflicts.notice(a_plan(8, "cpu"), "train") == ""
 
