@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from notebook_accel.config.call_arguments import name_of
 from notebook_accel.errors import ConfigurationError, PayloadError, did_you_mean
 from notebook_accel.events import Rule, RuleChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE
@@ -139,7 +140,7 @@ def when(
         min_delta=abs(_number("min_delta", min_delta) or 0.0),
         mode="" if patience is None else _mode(metric, mode),
         baseline=_number("baseline", baseline),
-        function="" if function is None else str(getattr(function, "__name__", type(function).__name__)),
+        function="" if function is None else name_of(function),
     )
     return NewRule(rule, function)
 

@@ -31,7 +31,9 @@ class MapCall:
 
     @property
     def __name__(self) -> str:
-        return str(getattr(self.function, "__name__", type(self.function).__name__))
+        from notebook_accel.config.call_arguments import name_of  # which only the driver needs
+
+        return name_of(self.function)
 
     def __call__(self) -> None:
         prepared = None if self.setup is None else self.setup()
