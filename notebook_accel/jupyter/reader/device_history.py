@@ -14,7 +14,7 @@ from notebook_accel.hardware import Sensors
 from notebook_accel.hardware.host_meter import HostMeter, HostReading
 from notebook_accel.jupyter.model import Device, DeviceListing, Gauge, Moment
 from notebook_accel.launch.job import resources
-from notebook_accel.launch.job.resources import GpuCounters
+from notebook_accel.launch.job.resources import GpuMeter
 from notebook_accel.rank_spans import counted
 
 SECONDS = 300.0
@@ -63,10 +63,7 @@ class DeviceHistory:
     """
 
     def __init__(self, folder: Path, open_sensors: Callable[[], list[Sensors]] = hardware.open_sensors) -> None:
-        self._host = HostMeter(folder)
-        self._open_sensors = open_sensors
-        self._sensors: list[Sensors] | None = None
-        self._counters = GpuCounters()
+        self._host, self._gpus = HostMeter(folder), GpuMeter(open_sensors)
         self._gauges: dict[tuple[str, str], _Measured] = {}
         """By the ID of the device, and the name of the gauge."""
         self._listing: DeviceListing | None = None
@@ -82,23 +79,18 @@ class DeviceHistory:
 
     def close(self) -> None:
         """Releases the libraries of the GPUs' drivers; the next reading opens them again."""
-        for each in self._sensors or ():
-            each.close()
-        self._sensors = None
+        self._gpus.close()
 
     def _read(self, now: float) -> DeviceListing:
         devices, problem = [self._machine(self._host.read(), now)], ""
         try:
-            if self._sensors is None:
-                self._sensors = self._open_sensors()
-            found = {uuid: reading for each in self._sensors for uuid, reading in each.read().items()}
+            found = self._gpus.read()
         except Exception as error:  # a driver's library
             found, problem = {}, f"The GPUs can't be read: {type(error).__name__}: {error}"
-        for index, (uuid, reading) in enumerate(found.items()):
-            gpu = self._counters.usage(uuid, reading)
+        for index, (uuid, (name, gpu)) in enumerate(found.items()):
             self._add_gpu(uuid, gpu, now)
             warning = " ".join(f"{sentence}." for sentence in resources.gpu_warnings(gpu))
-            devices.append(self._device(uuid, f"GPU {index} · {reading.name}", now, warning))
+            devices.append(self._device(uuid, f"GPU {index} · {name}", now, warning))
         return {"devices": devices, "problem": problem}
 
     def _machine(self, reading: HostReading, now: float) -> Device:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from notebook_accel import hardware
 from notebook_accel.events import GpuUsage, LiveArray, OutOfMemory
 from notebook_accel.hardware import GpuReading
 from notebook_accel.hardware.device_probe import HARDWARE, POWER_BRAKE, TEMPERATURE
@@ -14,6 +16,7 @@ from notebook_accel.launch.job.text import duration, size
 from notebook_accel.launch.wire import stack_frames
 
 if TYPE_CHECKING:
+    from notebook_accel.hardware import Sensors
     from notebook_accel.launch.job.job_state import JobState
 
 _SLOWED = "The GPU runs below its clock rate because"
@@ -185,15 +188,42 @@ def _line(array: LiveArray) -> str:
     return f"  {size(array.nbytes):>8}  {name}: {array.what}{where}"
 
 
-class GpuCounters:
-    """Remembers the error counters of each GPU at its first reading."""
+class GpuMeter:
+    """Reads what the drivers measure on the GPUs of this machine. For one thread at a time.
 
-    def __init__(self) -> None:
-        self._before: dict[str, Mapping[str, int]] = {}
+    Args:
+        open_sensors: Opens the drivers' libraries.
+    """
 
-    def usage(self, uuid: str, reading: GpuReading) -> GpuUsage:
+    def __init__(self, open_sensors: Callable[[], list[Sensors]] = hardware.open_sensors) -> None:
+        self._open_sensors = open_sensors
+        self._sensors: list[Sensors] | None = None
+        self._errors: dict[str, Mapping[str, int]] = {}
+        """The error counters of each GPU at its first reading."""
+
+    def open(self) -> bool:
+        """Opens the libraries unless they are, which takes longer than reading; returns whether they were not."""
+        if self._sensors is not None:
+            return False
+        self._sensors = self._open_sensors()
+        return True
+
+    def read(self) -> dict[str, tuple[str, GpuUsage]]:
+        """The name of each GPU and what it does now, by its UUID. The next call after `close` opens the libraries."""
+        self.open()
+        found = {uuid: reading for each in self._sensors or () for uuid, reading in each.read().items()}
+        return {uuid: (reading.name, self._usage(uuid, reading)) for uuid, reading in found.items()}
+
+    def close(self) -> None:
+        """Releases the libraries."""
+        for each in self._sensors or ():
+            with contextlib.suppress(Exception):  # whatever ends now matters more
+                each.close()
+        self._sensors = None
+
+    def _usage(self, uuid: str, reading: GpuReading) -> GpuUsage:
         """What a reading says, with the errors that have occurred since the first reading of this GPU."""
-        before = self._before.setdefault(uuid, reading.errors)
+        before = self._errors.setdefault(uuid, reading.errors)
         risen = {name: count - before.get(name, 0) for name, count in reading.errors.items()}
         values = {name: value for name, value in vars(reading).items() if name not in ("name", "errors")}
         return GpuUsage(**values, errors={name: count for name, count in risen.items() if count > 0})

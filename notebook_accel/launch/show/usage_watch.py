@@ -5,7 +5,6 @@ It reads once for all ranks, on a thread of this process, at most once a second.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from notebook_accel import hardware
 from notebook_accel.events import Event, ProcessUsage
 from notebook_accel.hardware.process_meter import ProcessMeter
-from notebook_accel.launch.job.resources import GpuCounters
+from notebook_accel.launch.job.resources import GpuMeter
 from notebook_accel.launch.system import own_process
 
 if TYPE_CHECKING:
@@ -88,10 +87,7 @@ class _Reader:
     """What the thread does: opens the sensors at its first reading, and reads."""
 
     def __init__(self, open_sensors: Callable[[], list[Sensors]]) -> None:
-        self._open_sensors = open_sensors
-        self._sensors: list[Sensors] | None = None
-        self._processes = ProcessMeter()
-        self._counters = GpuCounters()
+        self._processes, self._gpus = ProcessMeter(), GpuMeter(open_sensors)
         self.found: dict[int, list[Event]] = {}
         self.error: Exception | None = None
         self.seconds = 0.0
@@ -104,27 +100,20 @@ class _Reader:
             self.error = error
 
     def _read(self, wanted: Mapping[int, tuple[int, str]]) -> None:
-        is_first = self._sensors is None
-        if self._sensors is None:
-            self._sensors = self._open_sensors()  # takes longer than reading, but only once
+        is_first = self._gpus.open()
         began = time.thread_time()
         processes = self._processes.read({pid for pid, _ in wanted.values()})
         if is_first:
             processes = {}  # CPU time is that between two readings
-        gpus = {
-            uuid: self._counters.usage(uuid, found) for each in self._sensors for uuid, found in each.read().items()
-        }
+        gpus = self._gpus.read()
         self.found = {
             index: [
                 *([ProcessUsage(**vars(processes[pid]))] if pid in processes else []),
-                *([gpus[device]] if device in gpus else []),
+                *([gpus[device][1]] if device in gpus else []),
             ]
             for index, (pid, device) in wanted.items()
         }
         self.seconds = time.thread_time() - began
 
     def close(self) -> None:
-        for each in self._sensors or ():
-            with contextlib.suppress(Exception):  # the job's end matters more
-                each.close()
-        self._sensors = None
+        self._gpus.close()
