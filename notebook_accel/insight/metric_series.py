@@ -8,18 +8,16 @@ The reports are read only once somebody looks, a little at a time, since there m
 from __future__ import annotations
 
 import math
-import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 
 from notebook_accel.events.reports import NO_STEP, Reports
 from notebook_accel.launch.job.metric_charts import Bins, Values
+from notebook_accel.launch.journal.slices import Slices
 
 Feed = Callable[[], Iterable[tuple[int, Reports]]]
 """Gives the reports that have come since the last call, each with its rank's index in the job."""
-_CLOCK_EVERY = 64
-"""How many events of reports are read between two looks at the clock."""
 
 
 class RankSeries:
@@ -91,7 +89,7 @@ class MetricSeries:
         """Whether its reports have steps."""
         self._name = name
         self._feed = feed
-        self._unread: Iterator[tuple[int, Reports]] | None = None
+        self._slices = Slices(self._read)
         self._attempt = 0
 
     def read(self, deadline: float) -> bool:
@@ -100,14 +98,12 @@ class MetricSeries:
         Raises:
             JobLostError: The reports were in a file that is gone.
         """
-        if self._unread is None:
-            self._unread = iter(self._feed())
-        for number, (rank, reports) in enumerate(self._unread, 1):
+        return self._slices.read(deadline)
+
+    def _read(self) -> Iterator[None]:
+        for rank, reports in self._feed():
             self._add(rank, reports)
-            if number % _CLOCK_EVERY == 0 and time.monotonic() >= deadline:
-                return False
-        self._unread = None
-        return True
+            yield
 
     def _add(self, rank: int, reports: Reports) -> None:
         attempt = reports.attempt or 0

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
-from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import (
     AttemptStarted,
     Heartbeat,
     JobEnded,
     LargestArrays,
     MemoryPeaks,
-    Reports,
     ResidentHistory,
     SnapshotSaved,
     StepTimes,
 )
-from notebook_accel.jupyter.reader.run_metric import MainMetric
+from notebook_accel.jupyter.reader.run_metric import MainMetric, reading_reports
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.journal.followed_job import FollowedState
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
+from notebook_accel.launch.journal.slices import Slices
 from notebook_accel.launch.journal.state_file import StoredState, version_of
 
 _UNUSED = (Heartbeat, ResidentHistory, StepTimes, MemoryPeaks, LargestArrays, SnapshotSaved)
 """What a list of jobs doesn't show."""
 _LOST = "The process that ran it ended without recording why"
-_CLOCK_EVERY = 64
-"""Reports between two looks at the clock."""
 
 
 class JobFold(FollowedState):
@@ -47,8 +43,7 @@ class JobFold(FollowedState):
         self._attempt = 0
         """The attempt whose metric it is."""
         self._reports = ReportTail(record.reports)
-        self._unread: Iterator[tuple[int, Reports]] | None = None
-        """What is left of the last reading, if it took too long."""
+        self._slices = Slices(self._read)
 
     def update(self, deadline: float) -> bool:
         """Reads what was added since the last time.
@@ -62,37 +57,28 @@ class JobFold(FollowedState):
         Raises:
             JobLostError: The job can no longer be read.
         """
-        if self._unread is None:
-            end = self._reports.size()  # first, so that the state has begun the attempt of each report
-            self.read_state()
-            self.end_if_abandoned(lambda: _LOST)
-            if self.job.attempt != self._attempt:
-                self._metric, self._attempt = MainMetric(), self.job.attempt
-            self._unread = iter(self._reports.read(self._reports.size() if self.has_ended else end))
-        try:
-            for number, (rank, reports) in enumerate(self._unread, 1):
-                self._add(rank, reports)
-                if number % _CLOCK_EVERY == 0 and time.monotonic() > deadline:
-                    return False
-        except FileNotFoundError:
-            pass  # nothing was reported
-        except (OSError, StreamError) as error:
-            raise JobLostError(f"the job's reports can't be read: {error}") from error
-        self._unread = None
-        return True
+        return self._slices.read(deadline)
 
     @property
     def is_behind(self) -> bool:
         """Whether the last call of `update` did not read everything."""
-        return self._unread is not None
+        return self._slices.is_behind
 
     def metric(self, points: int) -> Drawing | None:
         """The main metric over the run, in at most `points` points; `None` if nothing was reported."""
         return self._metric.drawn(progress.running(self.job), points)
 
-    def _add(self, rank: int, reports: Reports) -> None:
-        if rank < self.job.first_size and reports.attempt in (None, self.job.attempt):
-            self._metric.add(rank, reports)
+    def _read(self) -> Iterator[None]:
+        end = self._reports.size()  # first, so that the state has begun the attempt of each report
+        self.read_state()
+        self.end_if_abandoned(lambda: _LOST)
+        if self.job.attempt != self._attempt:
+            self._metric, self._attempt = MainMetric(), self.job.attempt
+        with reading_reports():
+            for rank, reports in self._reports.read(self._reports.size() if self.has_ended else end):
+                if rank < self.job.first_size and reports.attempt in (None, self.job.attempt):
+                    self._metric.add(rank, reports)
+                yield
 
 
 def glance(record: Record) -> Job:

@@ -17,6 +17,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import pages
 from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
+from notebook_accel.launch.journal.slices import Slices
 from notebook_accel.panel import html_page
 from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.merge_patch import diff
@@ -28,8 +29,6 @@ FORGOTTEN_AFTER = 60.0
 """Seconds after which a panel is closed that its page no longer asks for; if it does later, it gets the whole state."""
 MOST = 32
 """The most panels that are open."""
-_CLOCK_EVERY = 64
-"""Events between two looks at the clock."""
 INTERVAL, BUSY_INTERVAL, NO_MORE = 90, 40, -1
 """Milliseconds until the page asks again: usually, and while an answer is being made; or it doesn't by itself."""
 SHARE = 0.03
@@ -121,7 +120,7 @@ class _ShownJob:
     def __init__(self, record: Record) -> None:
         self.followed = FollowedJob(record, show=lambda: None)
         self._record = record
-        self._unread: Iterator[tuple[int, Event]] | None = None
+        self._slices = Slices(self._events)
         self.last_used = time.monotonic()
         self._look_due = 0.0
 
@@ -134,13 +133,7 @@ class _ShownJob:
                 self.followed.mark()  # which reading does before the end
             else:
                 self._record.watch()
-        if self._unread is None:
-            self._unread = self._events()
-        for number, _ in enumerate(self._unread, 1):
-            if number % _CLOCK_EVERY == 0 and time.monotonic() > deadline:
-                return False
-        self._unread = None
-        return True
+        return self._slices.read(deadline)
 
     def stop(self, click: int) -> None:
         """Asks the job to stop, unless it was asked so often before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Collection, Iterator
 
 from notebook_accel.errors import JobLostError, StreamError
@@ -11,10 +11,9 @@ from notebook_accel.launch.job import metric_charts, progress
 from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
+from notebook_accel.launch.journal.slices import Slices
 from notebook_accel.launch.journal.state_file import StoredState, version_of
 
-_CLOCK_EVERY = 16
-"""Events between two looks at the clock."""
 _MOST_NAMES = 300
 
 
@@ -38,7 +37,7 @@ class RunMetric:
         self._record = record
         self._metric = LastAttempt(name)
         self._tail = ReportTail(record.reports)
-        self._unread: Iterator[tuple[int, Reports]] | None = None
+        self._slices = Slices(self._read)
 
     def read(self, deadline: float) -> bool:
         """Reads what has come since; returns whether it is done, which it may not be at `deadline`, a monotonic time.
@@ -46,19 +45,7 @@ class RunMetric:
         Raises:
             JobLostError: The reports can't be read.
         """
-        if self._unread is None:
-            self._unread = iter(self._tail.read())
-        try:
-            for number, (rank, reports) in enumerate(self._unread, 1):
-                self._add(rank, reports)
-                if number % _CLOCK_EVERY == 0 and time.monotonic() >= deadline:
-                    return False
-        except FileNotFoundError:
-            pass  # it has reported nothing
-        except (OSError, StreamError) as error:
-            raise JobLostError(f"its reports can't be read: {error}") from error
-        self._unread = None
-        return True
+        return self._slices.read(deadline)
 
     @property
     def end(self) -> JobEnded | None:
@@ -79,11 +66,29 @@ class RunMetric:
         chart = self._metric.chart
         return None if chart is None else metric_charts.draw(chart, running, MOST_BINS)
 
-    def _add(self, rank: int, reports: Reports) -> None:
-        for names in reports.names:
-            if len(self.names) < _MOST_NAMES:
-                self.names.update(dict.fromkeys(names))
-        self._metric.add(rank, reports)
+    def _read(self) -> Iterator[None]:
+        with reading_reports():
+            for rank, reports in self._tail.read():
+                for names in reports.names:
+                    if len(self.names) < _MOST_NAMES:
+                        self.names.update(dict.fromkeys(names))
+                self._metric.add(rank, reports)
+                yield
+
+
+@contextlib.contextmanager
+def reading_reports() -> Iterator[None]:
+    """Ends the body where there is no file of reports.
+
+    Raises:
+        JobLostError: They can't be read.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        pass  # nothing was reported
+    except (OSError, StreamError) as error:
+        raise JobLostError(f"the job's reports can't be read: {error}") from error
 
 
 class MainMetric:

@@ -7,6 +7,7 @@
     state_file.py     ─ the state: the fewest events that fold to it
     log_files.py      ─ what the ranks have written and displayed; see `launch/job/output_log.py`
     report_file.py    ─ every report of metrics
+    slices.py         ─ reads what is long a limited time at once
     followed_job.py   ─ a job as its journal has it; job_summary.py is the same in short
     results.py        ─ what the ranks of a detached job returned or raised, and the result of the job made of it
     saved_launch.py   ─ what is needed to launch a job again that saves checkpoints
