@@ -64,11 +64,20 @@ def command(
             f"%%accelerate takes only options, not {rest[0]!r}: write the code to run below this line; "
             f"subcommands take a single percent sign, as in `%accelerate {rest[0]}`"
         )
-    if size is not None and not (size.isdecimal() and int(size)):
-        raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
     if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
         raise ConfigurationError(f"--as {name}: expected the name of a variable")
-    return CellArguments(None if size is None else int(size), ranks, show, name, block=not no_block)
+    return CellArguments(parse_size(size), ranks, show, name, block=not no_block)
+
+
+def parse_size(text: str | None) -> int | None:
+    """The number of ranks that `-n` asks for.
+
+    Raises:
+        ConfigurationError: The text is not a number of ranks.
+    """
+    if text is not None and not (text.isdecimal() and int(text)):
+        raise ConfigurationError(f"-n {text}: expected a number of ranks, such as -n 2")
+    return None if text is None else int(text)
 
 
 def parse_ranks(option: str, text: str, size: int) -> list[int]:

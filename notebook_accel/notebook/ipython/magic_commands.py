@@ -16,6 +16,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 
 from notebook_accel.config.keys import what_to_write
 from notebook_accel.errors import ConfigurationError, did_you_mean
+from notebook_accel.launch.show import console
 
 
 class MagicCommand(click.Command):
@@ -84,6 +85,11 @@ def run(command: click.Command, magic: str, line: str, shell: Any = None) -> Any
         return None
     except click.UsageError as error:
         raise ConfigurationError(f"{error.ctx.command_path if error.ctx else magic}: {_explain(error)}") from None
+
+
+def say(text: str) -> None:
+    """Shows what a magic has to say, below its cell."""
+    console.current.write("stdout", f"{text}\n")
 
 
 def complete(command: click.Command, shell: Any, words: Sequence[str], start: str) -> list[str]:

@@ -15,9 +15,8 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.text import duration
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.job_summary import JobSummary
-from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells import session as sessions
-from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+from notebook_accel.notebook.ipython.magic_commands import MagicCommand, say
 from notebook_accel.rank_spans import counted
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def _line(listed: JobSummary) -> str:
 def pause(shell: InteractiveShell, job: str | None) -> None:
     """Pauses training between two steps; by default, in the cell that runs on the ranks, or in the last job."""
     found = running_job(shell, job)
-    _write(f"{found.title} is paused after step {found.pause()}; %accelerate resume continues it")
+    say(f"{found.title} is paused after step {found.pause()}; %accelerate resume continues it")
 
 
 @click.command("checkpoint", cls=MagicCommand)
@@ -116,7 +115,7 @@ def pause(shell: InteractiveShell, job: str | None) -> None:
 def checkpoint(shell: InteractiveShell, job: str | None) -> None:
     """Saves a checkpoint of a running job; by default, of the cell that runs on the ranks, or of the last job."""
     found = running_job(shell, job)
-    _write(f"{found.title} has saved {found.checkpoint()}")
+    say(f"{found.title} has saved {found.checkpoint()}")
 
 
 @click.command("end-after-epoch", cls=MagicCommand)
@@ -125,7 +124,7 @@ def checkpoint(shell: InteractiveShell, job: str | None) -> None:
 def end_after_epoch(shell: InteractiveShell, job: str | None) -> None:
     """Ends training after the current epoch; by default, in the cell on the ranks, or in the last job."""
     found = running_job(shell, job)
-    _write(f"{found.title} ends after {found.end_after_epoch()}")
+    say(f"{found.title} ends after {found.end_after_epoch()}")
 
 
 @click.command("tune", cls=MagicCommand)
@@ -136,7 +135,7 @@ def tune(shell: InteractiveShell, values: tuple[str, ...], job: str | None) -> N
     """Changes tunable values, as in `tune lr=0.01`; by default, of the cell that runs on the ranks, or the last job."""
     found = running_job(shell, job)
     step = found.tune(**dict(map(_parse, values)))
-    _write(f"{found.title} has {' '.join(values)} after step {step}")
+    say(f"{found.title} has {' '.join(values)} after step {step}")
 
 
 @click.command("rule", cls=MagicCommand)
@@ -160,12 +159,12 @@ def rule(
     found = running_job(shell, job)
     if metric is not None and remove is None:
         number = found.add_rule(rules.when(metric, do=do, **conditions))
-        _write(f"{found.title} has rule {number}: {found.rules.get(number, '')}")
+        say(f"{found.title} has rule {number}: {found.rules.get(number, '')}")
     elif metric is None and remove is not None:
         found.remove_rule(remove)
-        _write(f"{found.title} no longer has rule {remove}")
+        say(f"{found.title} no longer has rule {remove}")
     elif metric is None:
-        _write("\n".join(rules.describe_rules(found)) or f"{found.title} has no rules")
+        say("\n".join(rules.describe_rules(found)) or f"{found.title} has no rules")
     else:
         raise ConfigurationError("%accelerate rule adds a rule or removes one: give a metric, or --remove")
 
@@ -177,7 +176,3 @@ def _parse(text: str) -> tuple[str, float]:
     except ValueError:
         raise ConfigurationError(f"%accelerate tune takes numbers by name, as in lr=0.01, and not {text!r}") from None
     return name, int(number) if number.is_integer() and "e" not in value.lower() else number
-
-
-def _write(text: str) -> None:
-    console.current.write("stdout", text + "\n")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.launch.show import console
 from notebook_accel.notebook.cells import every_cell
 from notebook_accel.notebook.cells import session as sessions
-from notebook_accel.notebook.cells.cell_options import parse_ranks
+from notebook_accel.notebook.cells.cell_options import parse_ranks, parse_size
 from notebook_accel.notebook.cells.every_cell import CellsOptions
 from notebook_accel.notebook.cells.on_rank import worker
-from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCommand
+from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCommand, say
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -58,7 +57,7 @@ def stop(shell: InteractiveShell) -> None:
     count = session.running().size
     session.stop()
     which = "%%accelerate cell" if every_cell.current(shell).options is None else "cell"
-    _write(f"{count} ranks have ended; the next {which} starts new ones")
+    say(f"{count} ranks have ended; the next {which} starts new ones")
 
 
 @click.command("restart", cls=MagicCommand)
@@ -70,7 +69,7 @@ def restart(shell: InteractiveShell, keep: bool) -> None:
     session.running()
     size = session.restart(keep=keep).size
     if not keep:
-        _write(f"{size} new ranks; the old ranks' variables are lost")
+        say(f"{size} new ranks; the old ranks' variables are lost")
 
 
 @click.command("interrupt", cls=MagicCommand)
@@ -80,11 +79,11 @@ def interrupt(shell: InteractiveShell) -> None:
     found = sessions.current(shell).running()
     job = found.running
     if job is None:
-        _write("no cell runs on the ranks")
+        say("no cell runs on the ranks")
         return
     job.cancel()
     job.wait()
-    _write(f"{job.name} has ended; the ranks and their variables are kept")
+    say(f"{job.name} has ended; the ranks and their variables are kept")
 
 
 @click.command("logs", cls=MagicCommand)
@@ -95,7 +94,7 @@ def logs(shell: InteractiveShell, ranks: str | None) -> None:
     found = sessions.current(shell).running()
     for rank in parse_ranks("%accelerate logs", ranks or "all", found.size):
         for line in found.lines[rank]:
-            _write(f"[{rank}] {line}")
+            say(f"[{rank}] {line}")
 
 
 @click.command("push", cls=MagicCommand)
@@ -130,7 +129,7 @@ def stacks(shell: InteractiveShell) -> Any:
     """Shows the Python stack of each rank, while a cell runs."""
     found = sessions.current(shell).running()
     if found.running is None:
-        _write("no cell runs on the ranks")
+        say("no cell runs on the ranks")
         return None
     return found.running.stacks()
 
@@ -185,22 +184,20 @@ def cells(
     if switch == "off":
         _turn_off(shell)
     else:
-        _write(every_cell.current(shell).describe())
+        say(every_cell.current(shell).describe())
 
 
 def _turn_on(shell: InteractiveShell, size: str | None, options: CellsOptions, *, keep: bool) -> None:
-    if size is not None and not (size.isdecimal() and int(size)):
-        raise ConfigurationError(f"-n {size}: expected a number of ranks, such as -n 2")
-    ranks = sessions.current(shell).ranks
-    if keep and (size is None or ranks is None or ranks.size == int(size)):
+    wanted, ranks = parse_size(size), sessions.current(shell).ranks
+    if keep and (wanted is None or ranks is None or ranks.size == wanted):
         there = "no ranks are running" if ranks is None else f"{ranks.size} ranks are running"
         raise ConfigurationError(
             f"--keep is for a change of the number of ranks with -n, but {there}. To replace ranks by as many others, "
             "run `%accelerate restart --keep`"
         )
     found = every_cell.current(shell)
-    found.turn_on(None if size is None else int(size), options, keep=keep)
-    _write(
+    found.turn_on(wanted, options, keep=keep)
+    say(
         f"{found.describe()}. %%here runs a cell in the kernel, and %%rank 0 on some ranks; "
         "`%accelerate cells off` ends this"
     )
@@ -217,8 +214,4 @@ def _turn_off(shell: InteractiveShell) -> None:
         if was_on and ranks is not None
         else ""
     )
-    _write(f"{found.describe()}{kept}")
-
-
-def _write(text: str) -> None:
-    console.current.write("stdout", text + "\n")
+    say(f"{found.describe()}{kept}")

@@ -14,7 +14,7 @@ from notebook_accel.launch.job.text import title
 from notebook_accel.launch.journal import saved_launch
 from notebook_accel.launch.journal.saved_launch import SavedLaunch
 from notebook_accel.launch.show import console
-from notebook_accel.notebook.ipython.magic_commands import MagicCommand
+from notebook_accel.notebook.ipython.magic_commands import MagicCommand, say
 from notebook_accel.notebook.magics.job_commands import running_job
 from notebook_accel.train.checkpoints import folders, manifest
 from notebook_accel.train.checkpoints.remote_path import parse
@@ -39,7 +39,7 @@ def resume(shell: InteractiveShell, job: str | None, saved_code: bool, current_c
     paused = None if saved_code or current_code else _paused(shell, job)
     if paused is not None:
         step = paused.resume()
-        console.current.write("stdout", f"{paused.title} continues after step {step}\n")
+        say(f"{paused.title} continues after step {step}")
         return None
     return continue_job(job, saved_code=saved_code, current_code=current_code)
 
@@ -94,7 +94,7 @@ def _refuse_changes(saved: SavedLaunch) -> None:
     changes = stored_code.changes(saved.definitions)
     if not changes:
         return
-    console.current.write("stdout", changes + "\n")
+    say(changes)
     raise ConfigurationError(
         f"the notebook's code has changed since {title(saved.name)} was launched, as shown above. %accelerate resume "
         "--saved-code continues with the code of the launch, and --current-code with the notebook's"
