@@ -41,7 +41,7 @@ class RelayHandler(APIHandler):
 
     auth_resource = "notebook_accel"
 
-    def initialize(self, calls: Mapping[str, _Call]) -> None:  # type: ignore[override]
+    def initialize(self, calls: Mapping[str, _Call]) -> None:
         self._call = calls.get(str(self.request.method))
         # A page that is open asks again and again, which must not keep an idle server from being stopped.
         self._track_activity = self._call is not None and self._call.is_of_user

@@ -1,4 +1,4 @@
-"""Reads what is long a limited time at each call, so that whoever answers requests meanwhile is not held up."""
+"""Reads what is long for a limited time at each call, so that a process that answers requests is not held up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Slices:
         return self._left is not None
 
     def read(self, deadline: float) -> bool:
-        """Goes on; returns whether it came to the end, which it may not have at `deadline`, a monotonic time.
+        """Continues; returns whether it came to the end, which it may not have at `deadline`, a monotonic time.
 
         After an exception, which is that of an item, the next call begins again.
         """
