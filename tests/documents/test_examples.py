@@ -23,6 +23,7 @@ SAID = {
 """What their outputs must hold. (01 is run by `scripts/demo`, 07 by the tests of frameworks.)"""
 RECIPES = {
     "generation": ["'100 of 100 answers are right'", "3+7= 10", "True"],
+    "grpo": ["the mean reward rose: True; ", "% of the answers are right"],
     "images": ["the ranks agree: True; ", "% of new images are right"],
     "lightning": ["the ranks agree: True, after 200 steps", "accuracy on new points: 100%", "rank 1  done"],
     "lora": ["with the adapter: 100%", "differences without it: ", "sums without it: 100%"],
