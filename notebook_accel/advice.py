@@ -153,11 +153,6 @@ TABLE = (
         shuffle timeout worker_init_fn""",
         "it wraps a DataLoader. Create DataLoader(dataset, {name}={value}, ...), and pass it to Accelerator.prepare "
         "or prepare_data_loader"),
-    Row("load_checkpoint_in_model", """broadcast_from_rank0 device_map dtype full_state_dict keep_in_fp32_modules
-        offload_8bit_bnb offload_buffers offload_folder offload_state_dict""",
-        "the weights are loaded into the model as it is, on its device and in its types. Leave it out; a model that "
-        "does not fit on one device can be sharded by "
-        "Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin(cpu_ram_efficient_loading=True))"),
     Row("set_module_tensor_to_device", "fp16_statistics tied_params_map",
         "leave it out, and tie weights with retie_parameters"),
     # Options of `accelerate launch` and torchrun, and settings of which the command has a flag for one value.

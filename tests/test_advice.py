@@ -14,7 +14,6 @@ from notebook_accel import (
     AcceleratorState,
     advice,
     data_loader,
-    load_checkpoint_in_model,
     notebook_launcher,
     utils,
 )
@@ -67,7 +66,6 @@ WRITERS: dict[str, Callable[[str], object]] = {
     "Accelerator": lambda name: Accelerator(**{name: 1}),
     "options of an Accelerator": lambda name: utils.ProjectConfiguration(**{name: 1}),
     "prepared loader": lambda name: data_loader.DataLoaderShard(DataLoader([1]), **{name: 1}),
-    "load_checkpoint_in_model": lambda name: load_checkpoint_in_model(torch.nn.Linear(1, 1), "", **{name: 1}),
     "set_module_tensor_to_device": lambda name: utils.set_module_tensor_to_device(
         torch.nn.Linear(1, 1), "weight", "cpu", **{name: 1}
     ),

@@ -6,9 +6,7 @@ import re
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-import accelerate
 import pytest
-import torch
 from torch.utils.data import DataLoader
 
 from notebook_accel import (
@@ -18,7 +16,6 @@ from notebook_accel import (
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     debug_launcher,
-    load_checkpoint_in_model,
     notebook_launcher,
     utils,
 )
@@ -140,13 +137,6 @@ def test_a_prepared_loader_says_what_to_write_instead(kind: type[Any], keyword: 
     with pytest.raises(TypeError) as caught:
         kind(DataLoader([1, 2]), **{keyword: 2})
     assert str(caught.value).startswith(f"{kind.__name__}() has no argument {keyword!r}{instead}")
-
-
-def test_loading_weights_explains_each_argument_of_accelerates_that_it_lacks() -> None:
-    for keyword in [*inspect.signature(accelerate.load_checkpoint_in_model).parameters][2:]:
-        if keyword != "strict":
-            with pytest.raises(NotebookAccelError, match="the weights are loaded into the model as it is"):
-                load_checkpoint_in_model(torch.nn.Linear(1, 1), "nowhere", **{keyword: None})
 
 
 @pytest.mark.parametrize("function", [notebook_launcher, Accelerator.__init__])

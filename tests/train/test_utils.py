@@ -20,7 +20,7 @@ DEEPER = {
 }
 """For names that Accelerate does not have in `utils` itself: the module that has them."""
 # Fewer arguments than Accelerate's, whose others are for what is not here.
-SHORTER = {"load_checkpoint_in_model": "checkpoint", "recursively_apply": "data"}
+SHORTER = {"recursively_apply": "data"}
 
 
 def of_accelerate(name: str) -> object:

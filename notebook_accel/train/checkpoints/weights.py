@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from notebook_accel.advice import explained, listed
+from notebook_accel import exports
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.rehearsal_flag import rehearsing
 from notebook_accel.train.checkpoints.folders import hidden, staged_files
@@ -129,8 +129,15 @@ def files(source: str | os.PathLike[str]) -> list[Path]:
     if path.is_dir():
         candidates = (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_NAME, WEIGHTS_INDEX_NAME)
         found = [path / name for name in candidates if (path / name).is_file()]
+        # Other libraries name their indices after their models, such as diffusion_pytorch_model.safetensors.index.json.
+        found = found[:1] or sorted(path.glob("*.index.json"))
         if not found:
-            raise ConfigurationError(f"{path} holds no weights: expected one of {', '.join(candidates)}")
+            raise ConfigurationError(
+                f"{path} holds no weights: expected one of {', '.join(candidates)}, or another file *.index.json"
+            )
+        if len(found) > 1:
+            names = ", ".join(each.name for each in found)
+            raise ConfigurationError(f"{path} holds the indices of several models ({names}): pass the path of one")
         path = found[0]
     if not path.is_file():
         raise ConfigurationError(f"there are no weights at {path}: no such file or folder")
@@ -169,25 +176,73 @@ def read(path: Path, device: str | torch.device = "cpu") -> dict[str, torch.Tens
     return dict(torch.load(path, map_location=device, weights_only=True))
 
 
-@explained(listed("load_checkpoint_in_model"))
 def load_checkpoint_in_model(
-    model: torch.nn.Module, checkpoint: str | os.PathLike[str], *, strict: bool = False
-) -> tuple[list[str], list[str]]:
+    model: torch.nn.Module,
+    checkpoint: str | os.PathLike[str],
+    device_map: dict[str, int | str | torch.device] | None = None,
+    offload_folder: str | os.PathLike[str] | None = None,
+    dtype: str | torch.dtype | None = None,
+    offload_state_dict: bool = False,
+    offload_buffers: bool = False,
+    keep_in_fp32_modules: list[str] | None = None,
+    offload_8bit_bnb: bool = False,
+    strict: bool = False,
+    full_state_dict: bool = True,
+    broadcast_from_rank0: bool = False,
+) -> tuple[list[str], list[str]] | None:
     """Loads what `Accelerator.save_model` wrote into a model, one file at a time.
 
     Args:
-        model: Loaded in place, on its current device.
+        model: Loaded in place, on its current device unless `device_map` is given.
         checkpoint: The folder, or one of its files.
+        device_map: The device of each part of the model, by its name. This and the arguments below, apart from
+            `strict`, are those of Accelerate's function of the same name, which then does the work.
+        offload_folder: Where the parts whose device is `disk` are kept.
+        dtype: The type that the weights are converted to.
+        offload_state_dict: Whether the weights of parts on the CPU pass through files, to save memory.
+        offload_buffers: Whether the buffers of parts on the disk are kept there, too.
+        keep_in_fp32_modules: Names of modules that stay in float32 if `dtype` is float16.
+        offload_8bit_bnb: Whether parts on the disk are quantized to 8 bits, with bitsandbytes.
         strict: Whether missing or unexpected names are an error, rather than a warning.
+        full_state_dict: Whether the files have whole tensors, rather than shards.
+        broadcast_from_rank0: Whether only rank 0 reads the files; all ranks call it.
 
     Returns:
-        The model's names that the files did not have, and the files' names that the model does not have.
+        The model's names that the files did not have, and the files' names that the model does not have; `None` if
+        Accelerate's function has loaded the weights.
 
     Raises:
-        ConfigurationError: There are no weights, or with `strict` they are not this model's.
-        TypeError: Another argument of Accelerate's function was given; the message says what to do instead.
+        ConfigurationError: There are no weights; with `strict`, they are not this model's; an argument has no effect
+            without `device_map`; or Accelerate isn't installed.
         RuntimeError: A tensor's shape differs from the model's.
     """
+    needs_map = {
+        "offload_folder": offload_folder,
+        "dtype": dtype,
+        "offload_state_dict": offload_state_dict,
+        "offload_buffers": offload_buffers,
+        "keep_in_fp32_modules": keep_in_fp32_modules,
+        "offload_8bit_bnb": offload_8bit_bnb,
+    }
+    if device_map is None and (idle := [name for name, value in needs_map.items() if value]):
+        raise ConfigurationError(
+            f"load_checkpoint_in_model({idle[0]}={needs_map[idle[0]]!r}) has no effect without device_map, since the "
+            "weights are loaded into the model as it is, on its device and in its types: leave it out, or pass "
+            'device_map={"": device}, too'
+        )
+    if device_map is not None or broadcast_from_rank0 or not full_state_dict:
+        try:
+            load = exports.load("load_checkpoint_in_model", "accelerate.utils.modeling")
+        except ImportError as error:
+            raise ConfigurationError(
+                "load_checkpoint_in_model with device_map, full_state_dict, or broadcast_from_rank0 is Accelerate's, "
+                "which is not installed: run pip install accelerate, or leave the argument out"
+            ) from error
+        load(
+            model, checkpoint, device_map, **needs_map,
+            strict=strict, full_state_dict=full_state_dict, broadcast_from_rank0=broadcast_from_rank0,
+        )  # fmt: skip
+        return None
     missing, unexpected = fill(model, (read(path) for path in files(checkpoint)), strict=strict, source=str(checkpoint))
     if unexpected:
         _log.warning("%s has %s, which the model doesn't have, so they were not used when it was loaded.", checkpoint,

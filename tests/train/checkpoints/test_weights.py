@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,31 @@ def test_an_index_may_be_only_the_names_of_the_files(tmp_path: Path) -> None:
     index = tmp_path / weights.SAFE_WEIGHTS_INDEX_NAME
     index.write_text(json.dumps(json.loads(index.read_text())["weight_map"]))
     assert weights.load_checkpoint_in_model(layers(), tmp_path, strict=True) == ([], [])
+
+
+def test_an_index_may_have_the_name_of_another_library(tmp_path: Path) -> None:
+    model, other = layers(), layers()
+    weights.save_model(model.state_dict(), tmp_path, max_shard_size=1)
+    index = tmp_path / weights.SAFE_WEIGHTS_INDEX_NAME
+    index.rename(tmp_path / "diffusion_pytorch_model.safetensors.index.json")
+    assert weights.load_checkpoint_in_model(other, tmp_path, strict=True) == ([], [])
+    assert equal(model, other)
+    (tmp_path / "other.index.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"several models \(diffusion_pytorch_model\S+, other\.index\.json\)"):
+        weights.load_checkpoint_in_model(other, tmp_path)
+
+
+def test_a_device_map_is_followed_as_in_accelerate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = layers(), layers()
+    weights.save_model(model.state_dict(), tmp_path)
+    with pytest.raises(ConfigurationError, match=r"\(dtype='float16'\) has no effect without device_map"):
+        weights.load_checkpoint_in_model(other, tmp_path, dtype="float16")
+    assert weights.load_checkpoint_in_model(other, tmp_path, {"": "cpu"}, dtype="float16") is None
+    assert {each.dtype for each in other.parameters()} == {torch.float16}
+    torch.testing.assert_close(other.state_dict(), model.half().state_dict())
+    monkeypatch.setitem(sys.modules, "accelerate.utils.modeling", None)  # as if it were not installed
+    with pytest.raises(ConfigurationError, match="run pip install accelerate"):
+        weights.load_checkpoint_in_model(other, tmp_path, {"": "cpu"})
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": {}}}', "\x00"])

@@ -26,6 +26,7 @@ SHARED = (PartialState, AcceleratorState, GradientState)
 def install() -> None:
     """Puts this package and its modules in the place of Accelerate's."""
     own = {name: _own(name) for name in exports.of_accelerate()}
+    own["load_checkpoint_in_model"] = accelerate.load_checkpoint_in_model  # the package's hands over to it
     load = exports.load
 
     def loaded(name: str, module: str) -> Any:
