@@ -17,7 +17,7 @@ from notebook_accel.cli.config import command
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.hardware import Device, Hardware
 from tests.hardware.fakes import fake_hardware
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 NO_GPU = fake_hardware(cores=8)
 
@@ -261,7 +261,7 @@ def test_an_interrupt_leaves_nothing(path: Path) -> None:
         while b"]: " not in seen:
             seen += asked.stdout.read1()
         # Before it waits for the answer, Python's `input` clears an interrupt: while it flushes the prompt.
-        assert wait_until(lambda: psutil.Process(asked.pid).status() == psutil.STATUS_SLEEPING)
+        wait_until(lambda: psutil.Process(asked.pid).status() == psutil.STATUS_SLEEPING)
         asked.send_signal(signal.SIGINT)
         asked.wait(20)  # while its input is open, whose end would end it too
         rest, said = asked.communicate()

@@ -18,7 +18,8 @@ from tests.launch.engines import calls
 from tests.launch.engines.conftest import ranks_start_light  # noqa: F401
 from tests.launch.engines.driver import Group
 from tests.launch.engines.test_conformance import *  # noqa: F403
-from tests.launch.own_processes import descriptors, wait_until
+from tests.launch.own_processes import descriptors
+from tests.live_notebook import wait_until
 
 _LEFT_OUT = {
     "test_an_engine_is_what_the_table_says": "a cluster's engine goes by its address",
@@ -77,8 +78,8 @@ def test_the_bridge_keeps_nothing_of_groups_that_have_ended(spread: Spread) -> N
     pid = spread.bridge.process.pid
     with Group(spread, 4) as group:
         group.run(calls.add, 1, 1)
-    assert wait_until(lambda: descriptors(pid) <= held) if (held := descriptors(pid)) else False
+    held = descriptors(pid)
     for _ in range(5):
         with Group(spread, 4) as group:
             group.run(calls.add, 1, 1)
-    assert wait_until(lambda: descriptors(pid) <= held), f"{descriptors(pid)} open, {held} before"
+    wait_until(lambda: descriptors(pid) <= held, what=lambda: f"{descriptors(pid)} open, {held} before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import psutil
 
@@ -47,13 +47,3 @@ def _is_alive(process: psutil.Process) -> bool:
 def descriptors(pid: int | str = "self") -> int:
     """How many files a process holds open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 45.0) -> bool:
-    """Waits for what nobody announces; returns whether it has come true. The bound is for what never comes."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

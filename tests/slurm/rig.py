@@ -7,13 +7,12 @@ import secrets
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from tests.free_ports import free_ports
+from tests.live_notebook import wait_until
 
 NODES = ("ada", "bob")
 _CONFIGURATION = """
@@ -83,7 +82,7 @@ class Slurm:
     def start(self, node: str) -> None:
         """Adds a machine, and waits until it is there."""
         self._start(node, "slurmd", "-D", "-N", node)
-        _wait(lambda: self._state(node).startswith(("idle", "mix", "alloc")), f"{node} does not come up")
+        wait_until(lambda: self._state(node).startswith(("idle", "mix", "alloc")), what=f"{node} does not come up")
 
     def kill(self, node: str) -> None:
         """Ends a machine at once, with all that runs on it."""
@@ -124,7 +123,7 @@ class Slurm:
         (folder / "key").chmod(0o400)
         files = {"key-file": "key", "socket": "socket", "log-file": "log", "pid-file": "pid", "seed-file": "seed"}
         self._start("munged", "munged", "--force", "--foreground", *(f"--{a}={folder}/{b}" for a, b in files.items()))
-        _wait((folder / "socket").exists, "munge does not come up")
+        wait_until((folder / "socket").exists, what="munge does not come up")
 
     def _start(self, name: str, *command: str) -> None:
         self._processes[name] = subprocess.Popen(
@@ -146,10 +145,3 @@ class Slurm:
             except psutil.Error:
                 continue
         return found
-
-
-def _wait(condition: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)

@@ -10,7 +10,7 @@ from notebook_accel.launch import engines
 from tests.launch.engines import calls
 from tests.launch.engines.conftest import ranks_start_light  # noqa: F401
 from tests.launch.engines.driver import Group
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 
 def supervisor_of(group: Group) -> psutil.Process:
@@ -32,7 +32,7 @@ def test_a_launch_finds_its_supervisor_waiting_which_has_opened_nothing() -> Non
         return [child for child in server.children() if child != used and os.getsid(child.pid) == child.pid]
 
     # It rehearses first, with a thread and a process.
-    assert wait_until(lambda: [(s.num_threads(), s.children()) for s in spares()] == [(1, [])], 30)
+    wait_until(lambda: [(s.num_threads(), s.children()) for s in spares()] == [(1, [])], 30)
     [spare] = spares()
     assert not tpus.held(spare.pid)
     with Group(engine, 2) as group:

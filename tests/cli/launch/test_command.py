@@ -17,8 +17,7 @@ import pytest
 
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.engines import base_server
-from tests.launch.own_processes import wait_until
-from tests.live_notebook import without_gloo
+from tests.live_notebook import wait_until, without_gloo
 
 pytestmark = pytest.mark.early
 
@@ -344,10 +343,10 @@ def test_ranks_have_their_time_to_save_however_often_their_launch_is_terminated(
     """As by a supervisor that signals all processes of a control group, and the command beside."""
     with waiting(tmp_path, DOORS[door], SAVE_WHEN_TERMINATED) as launch:
         launch.command.terminate()
-        assert wait_until(lambda: len(list(tmp_path.glob("saving *"))) == 2)
+        wait_until(lambda: len(list(tmp_path.glob("saving *"))) == 2)
         for process in (launch.starter, launch.command, launch.starter):
             process.terminate()
-            assert wait_until(partial(is_taken, process.pid, signal.SIGTERM))
+            wait_until(partial(is_taken, process.pid, signal.SIGTERM))
         (tmp_path / "go").touch()
         launch.command.communicate(timeout=60)
     assert len(list(tmp_path.glob("saved *"))) == 2

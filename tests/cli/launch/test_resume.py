@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from notebook_accel import notebook_launcher
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 _SCRIPT = """
 import os, sys, time
@@ -74,7 +74,7 @@ def test_a_script_whose_launcher_was_killed_continues_from_its_checkpoints(tmp_p
     options = ("launch", "--cpu", "--num_processes", "2", "--checkpoint_dir", "saved", "--checkpoint_every", "3")
     launched = subprocess.Popen(_command(*options, "train.py", "0.1"), cwd=folder, start_new_session=True)
     saved = folder / "saved"
-    wait_until(lambda: list(saved.glob("checkpoint_*")) or launched.poll() is not None, seconds=100)
+    wait_until(lambda: list(saved.glob("checkpoint_*")) or launched.poll() is not None, timeout=100)
     assert launched.poll() is None
     os.killpg(launched.pid, signal.SIGKILL)
     launched.wait()

@@ -16,7 +16,7 @@ from notebook_accel.launch.cluster.bridge import agents
 from notebook_accel.launch.cluster.bridge.agents import ConnectedAgent
 from notebook_accel.launch.cluster.launchers.local_process import LocalProcess, agent_command
 from notebook_accel.launch.engines.contract import NodeInfo, NodeRequest
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 
 class Local:
@@ -45,7 +45,7 @@ class Local:
             raise ClusterError("".join(ended))
 
     def stop(self) -> None:
-        assert wait_until(lambda: None not in [process.exit_code() for process in self.processes], 30)
+        wait_until(lambda: None not in [process.exit_code() for process in self.processes], 30)
         self.outputs = [process.output() for process in self.processes]
         for process in self.processes:
             process.stop()

@@ -14,7 +14,7 @@ import pytest
 from notebook_accel import notebook_launcher
 from notebook_accel.launch.driver import detach
 from notebook_accel.launch.journal import records
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 
 class KernelEnds(BaseException):
@@ -42,7 +42,7 @@ def test_a_kernel_that_ends_before_its_job_has_begun_leaves_no_job(
     monkeypatch.setattr(detach, "is_readable", end)
     with pytest.raises(KernelEnds):
         notebook_launcher(int, (), 1, device="cpu", detach=True)
-    assert wait_until(lambda: not drivers(tmp_path))
+    wait_until(lambda: not drivers(tmp_path))
     assert records.all_records() == []
 
 

@@ -15,7 +15,7 @@ from notebook_accel import RankError, notebook_launcher
 from notebook_accel.launch.plan import conflicts
 from notebook_accel.launch.show import console
 from notebook_accel.launch.system import own_process
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 
 def answer_after(file: str) -> int:
@@ -63,7 +63,7 @@ def test_a_stop_after_a_failure_neither_hides_it_nor_starts_the_ranks_again(rest
         block=False,
         max_restarts=restarts,
     )
-    assert wait_until(lambda: job.ranks[1].failed, 60)
+    wait_until(lambda: job.ranks[1].failed, 60)
     assert job.cancel()
     with pytest.raises(RankError, match="rank 1 of 2 raised ValueError: the cause"):
         job.result()
@@ -72,7 +72,7 @@ def test_a_stop_after_a_failure_neither_hides_it_nor_starts_the_ranks_again(rest
 
 def test_values_are_in_the_order_of_the_ranks_whichever_answers_first(tmp_path: Path) -> None:
     job = notebook_launcher(answer_after, (str(tmp_path / "file"),), 3, device="cpu", block=False)
-    assert wait_until(lambda: all(job.ranks[rank].returned for rank in (1, 2)), 60)
+    wait_until(lambda: all(job.ranks[rank].returned for rank in (1, 2)), 60)
     assert not job.ranks[0].returned
     (tmp_path / "file").touch()
     assert job.result() == [0, 1, 2]
@@ -87,28 +87,31 @@ def test_launches_that_begin_at_once_with_one_folder_of_checkpoints_find_each_ot
     monkeypatch.setattr(conflicts, "notice", lambda *_: "")  # each is planned before the other is recorded
     file, folder = str(tmp_path / "file"), str(tmp_path / "folder")
     both = [notebook_launcher(answer_after, (file,), 1, device="cpu", block=False, checkpoint=folder) for _ in range(2)]
-    found = wait_until(lambda: any("in the same folder" in text for text in notices), 60)
-    (tmp_path / "file").touch()
+    try:
+        wait_until(lambda: any("in the same folder" in text for text in notices), 60)
+    finally:
+        (tmp_path / "file").touch()
     for job in both:
         job.result()
-    assert found
     named = [text for text in notices if "in the same folder" in text]
     assert all(any(f"attach('{job.id}').cancel()" in text for job in both) for text in named)
 
 
 def test_a_rank_that_waits_for_a_thread_of_its_function_names_it(tmp_path: Path) -> None:
     job = notebook_launcher(leave_a_thread, (str(tmp_path / "file"),), 1, device="cpu", block=False)
-    named = wait_until(lambda: "its process waits for 1 thread to end, too: uploads" in job.log(), 60)
-    (tmp_path / "file").touch()
+    try:
+        wait_until(lambda: "its process waits for 1 thread to end, too: uploads" in job.log(), 60)
+    finally:
+        (tmp_path / "file").touch()
     assert job.result() == ["returned"]
-    assert named
 
 
 def test_a_rank_that_waits_for_an_exit_handler_of_its_function_shows_where_that_is(tmp_path: Path) -> None:
     job = notebook_launcher(leave_an_exit_handler, (str(tmp_path / "file"),), 1, device="cpu", block=False)
-    shown = wait_until(lambda: "in answer_after" in job.log(), 60)
-    (tmp_path / "file").touch()
+    try:
+        wait_until(lambda: "in answer_after" in job.log(), 60)
+    finally:
+        (tmp_path / "file").touch()
     assert job.result() == ["returned"]
-    assert shown
     assert "still runs an exit handler (atexit). An interrupt ends it. It is here:\n" in job.log()
     assert job.log().count('  File "') == 1

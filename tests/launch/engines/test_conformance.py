@@ -33,7 +33,8 @@ from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.server import abandoned
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
-from tests.launch.own_processes import alive, descriptors, outlive, wait_until
+from tests.launch.own_processes import alive, descriptors, outlive
+from tests.live_notebook import wait_until
 
 pytestmark = pytest.mark.early
 
@@ -140,7 +141,7 @@ def test_a_group_that_is_too_large_is_refused(engine: Engine) -> None:
     before = descriptors()
     with pytest.raises(LaunchError, match="num_processes=1"):
         Group(engine, engine.max_ranks + 1)
-    assert wait_until(lambda: descriptors() <= before)
+    wait_until(lambda: descriptors() <= before)
 
 
 # How calls fail
@@ -251,7 +252,7 @@ def test_an_interrupt_is_raised_in_the_function(engine: Engine) -> None:
 def test_an_interrupt_may_be_caught(engine: Engine, tmp_path: Path) -> None:
     with Group(engine) as group:
         group.call(calls.wait_unless_told, str(tmp_path / "begun"))
-        assert wait_until((tmp_path / "begun").exists)
+        wait_until((tmp_path / "begun").exists)
         group.ranks.signal(0, signal.SIGINT)
         group.end()
         assert group.value(0) == "saved"
@@ -287,7 +288,7 @@ def test_an_interrupt_between_calls_is_not_heard(isolated: Engine) -> None:
     def interrupt() -> None:
         group.ranks.signal(0, signal.SIGINT)
         group.ranks.signal(0, signal.SIGSTOP)  # signals come in their order
-        assert wait_until(lambda: rank.status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: rank.status() == psutil.STATUS_STOPPED)
         group.ranks.signal(0, signal.SIGCONT)
 
     with Group(isolated) as group:
@@ -364,7 +365,7 @@ def wait_for_wait(group: Group) -> None:
         main = group.of(0, Stacks)[-1].threads[0]
         return main.main and "wait" in [frame.name for frame in main.frames]
 
-    assert wait_until(lambda: is_in_wait(len(group.of(0, Stacks))))
+    wait_until(lambda: is_in_wait(len(group.of(0, Stacks))))
 
 
 def test_a_rank_tells_its_stacks_when_it_is_asked(engine: Engine) -> None:
@@ -415,7 +416,7 @@ def test_an_answer_comes_after_what_the_rank_wrote_before(isolated: Engine, tmp_
         group.ranks.pause(0)  # the two take different ways: let both have arrived
         group.call(calls.say, "before")
         group.call(calls.touch, str(tmp_path / "done"))
-        assert wait_until((tmp_path / "done").exists)
+        wait_until((tmp_path / "done").exists)
         group.ranks.resume(0)
         group.wait_for_answers()
         assert group.order[0].index("written") < group.order[0].index("returned")
@@ -629,7 +630,7 @@ def test_a_group_that_is_closed_at_once_leaves_nothing(engine: Engine) -> None:
     group = Group(engine)
     group.close()
     assert run(engine, calls.add, 1, 1) == [2]
-    assert wait_until(lambda: "notebook-accel-rank" not in [thread.name for thread in threading.enumerate()])
+    wait_until(lambda: "notebook-accel-rank" not in [thread.name for thread in threading.enumerate()])
 
 
 def test_groups_that_overlap_leave_the_environment_as_it_was(engine: Engine) -> None:
@@ -642,7 +643,7 @@ def test_groups_that_overlap_leave_the_environment_as_it_was(engine: Engine) -> 
         assert [first.value(0), second.value(0)] == [2, 4]
     Group(engine).close()
     assert run(engine, calls.add, 1, 1) == [2]
-    assert wait_until(lambda: dict(os.environ) == before)
+    wait_until(lambda: dict(os.environ) == before)
 
 
 def test_a_group_that_waits_for_another_can_be_ended(engine: Engine) -> None:
@@ -668,7 +669,7 @@ def is_settled(engine: Engine) -> bool:
 
 def test_descriptors_do_not_leak(engine: Engine) -> None:
     run(engine, calls.add, 1, 1)
-    assert wait_until(lambda: is_settled(engine))
+    wait_until(lambda: is_settled(engine))
     server = getattr(engine, "server", None)
     process = server.process if server else None  # none for a successor, which is no child of ours
     held = [descriptors(), descriptors(process.pid) if process else 0]
@@ -678,10 +679,10 @@ def test_descriptors_do_not_leak(engine: Engine) -> None:
                 assert group.run(calls.add, number, 1) == [number + 1]
             elif number % 5 == 1:
                 group.call(calls.wait)
-    assert wait_until(lambda: descriptors() <= held[0]), f"{descriptors()} open, {held[0]} before"
+    wait_until(lambda: descriptors() <= held[0], what=lambda: f"{descriptors()} open, {held[0]} before")
     if process:
         spares = 10  # come and go
-        assert wait_until(lambda: descriptors(process.pid) <= held[1] + spares)
+        wait_until(lambda: descriptors(process.pid) <= held[1] + spares)
 
 
 def test_the_kernel_gets_no_thread_and_no_child_for_a_group(isolated: Engine) -> None:

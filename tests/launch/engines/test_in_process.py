@@ -10,7 +10,8 @@ import pytest
 
 from notebook_accel import notebook_launcher
 from notebook_accel.errors import LaunchError
-from tests.launch.own_processes import descriptors, wait_until
+from tests.launch.own_processes import descriptors
+from tests.live_notebook import wait_until
 
 
 def meet() -> tuple[float, int]:
@@ -50,8 +51,8 @@ def test_a_launch_that_gets_no_thread_leaves_nothing_behind(monkeypatch: pytest.
         limited.setattr(threading.Thread, "start", refuse)
         with pytest.raises(LaunchError, match="needs a thread: can't start new thread"):
             notebook_launcher(answer, in_process=True)
-    assert wait_until(lambda: not any(thread.name == "notebook-accel-rank" for thread in threading.enumerate()))
-    assert wait_until(lambda: descriptors() <= before), "the rank's other thread ends last"
+    wait_until(lambda: not any(thread.name == "notebook-accel-rank" for thread in threading.enumerate()))
+    wait_until(lambda: descriptors() <= before)  # the rank's other thread ends last
     assert notebook_launcher(answer, in_process=True) == [42]
 
 
@@ -59,4 +60,4 @@ def test_a_rank_joins_groups_without_a_port() -> None:
     before = descriptors()
     assert notebook_launcher(meet_twice, in_process=True) == [[(1.0, 1), (1.0, 1)]]
     assert notebook_launcher(meet, in_process=True) == [(1.0, 1)]
-    assert wait_until(lambda: descriptors() <= before)
+    wait_until(lambda: descriptors() <= before)

@@ -26,6 +26,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import RankRequest, Replies
 from notebook_accel.launch.rank.training_control import TrainingControl
 from notebook_accel.train.steps.tunables import Tunable
+from tests.live_notebook import wait_until
 
 pytestmark = pytest.mark.smoke
 OPTIMIZER = object()
@@ -108,13 +109,6 @@ class Group:
             ask(replace(event, number=number))
         wait_until(lambda: all(rank.replies(number) for rank in self.ranks))
         then({index: rank.replies(number)[0] for index, rank in enumerate(self.ranks)})
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 @pytest.fixture

@@ -27,8 +27,9 @@ from notebook_accel.launch.system import limits, processes
 from notebook_accel.launch.wire.constants import RANK_MARK
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
-from tests.launch.own_processes import alive, outlive, wait_until
+from tests.launch.own_processes import alive, outlive
 from tests.launch.server import huge_pages
+from tests.live_notebook import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a base server on Linux alone")
 
@@ -52,8 +53,8 @@ def folder() -> Iterator[Path]:
 def start(**options: Any) -> None:
     """Starts a base server, and waits until it takes requests."""
     # The previous one may still be ending.
-    assert wait_until(lambda: status() is not None or base_server.start(os.environ, **options))
-    assert wait_until(lambda: status() is not None)
+    wait_until(lambda: status() is not None or base_server.start(os.environ, **options))
+    wait_until(lambda: status() is not None)
 
 
 def status() -> dict[str, Any] | None:
@@ -218,7 +219,7 @@ def control_group() -> Iterator[Path]:
             group.mkdir()
             if (group / "cgroup.procs").exists():
                 yield group
-                assert wait_until(partial(is_removed, group))  # once the last process in it has gone
+                wait_until(partial(is_removed, group))  # once the last process in it has gone
                 return
             group.rmdir()
     pytest.skip("this user may make no control groups here")
@@ -335,9 +336,9 @@ def test_a_variable_that_a_build_for_gpus_reads_as_it_is_imported_needs_another_
 
 def test_it_ends_without_kernels(folder: Path) -> None:
     base_server.stop()
-    assert wait_until(lambda: base_server.start(os.environ, idle=2.0))  # once the other one has ended
-    assert wait_until(lambda: status() is not None)
-    assert wait_until(lambda: status() is None)
+    wait_until(lambda: base_server.start(os.environ, idle=2.0))  # once the other one has ended
+    wait_until(lambda: status() is not None)
+    wait_until(lambda: status() is None)
 
 
 def test_it_ends_once_memory_is_scarce(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -363,11 +364,11 @@ def test_it_ends_once_memory_is_scarce(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_command_starts_one_for_those_to_come(folder: Path, tmp_path: Path) -> None:
     base_server.stop()
-    assert wait_until(lambda: not any(map(base_server.is_started, folder.glob("*/*.lock"))))
+    wait_until(lambda: not any(map(base_server.is_started, folder.glob("*/*.lock"))))
     (tmp_path / "script.py").write_text("")
     command = [sys.executable, "-m", "notebook_accel", "launch", "--cpu", "--num_processes=2", "script.py"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    assert wait_until(lambda: status() is not None)
+    wait_until(lambda: status() is not None)
 
 
 def test_kernels_go_on_when_it_is_killed(base: int) -> None:
@@ -394,7 +395,7 @@ def test_a_launch_starts_one_for_those_to_come(folder: Path) -> None:
     assert not is_forked(engine)
     assert status() is None
     engine.share()
-    assert wait_until(lambda: status() is not None)
+    wait_until(lambda: status() is not None)
     engine.close()
 
 

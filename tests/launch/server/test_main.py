@@ -26,8 +26,9 @@ from notebook_accel.launch.server import abandoned
 from tests.free_ports import free_port
 from tests.launch.engines import calls
 from tests.launch.engines.driver import Group, run
-from tests.launch.own_processes import alive, descendants, outlive, wait_until
+from tests.launch.own_processes import alive, descendants, outlive
 from tests.launch.server import huge_pages
+from tests.live_notebook import wait_until
 
 pytestmark = pytest.mark.early
 
@@ -320,7 +321,7 @@ def test_what_a_server_has_started_ends_with_it_even_if_it_can_notice_nothing(me
             started = server.children()
             assert len(started) >= roles
             for each in started:
-                assert wait_until(lambda each=each: each.status() == psutil.STATUS_SLEEPING)
+                wait_until(lambda each=each: each.status() == psutil.STATUS_SLEEPING)
                 each.suspend()
             keeper.suspend()  # it ends nothing
             try:
@@ -483,12 +484,12 @@ def test_a_server_moves_no_memory_into_huge_pages_while_another_is_to_replace_it
         with open(gate, "w"):  # once the import has come to it
             server = server_of(engine)
             # Its last chore: it then has the store's process, the replacement, and two warm ranks.
-            assert wait_until(lambda: len(psutil.Process(server).children()) == 4)
+            wait_until(lambda: len(psutil.Process(server).children()) == 4)
             assert not huge_pages.kilobytes(server)
         preload(engine)
         replacement = server_of(engine)
         assert replacement != server
-        assert wait_until(lambda: huge_pages.kilobytes(replacement))
+        wait_until(lambda: huge_pages.kilobytes(replacement))
     finally:
         engine.close()
 
@@ -496,7 +497,7 @@ def test_a_server_moves_no_memory_into_huge_pages_while_another_is_to_replace_it
 def test_a_server_that_is_succeeded_goes_once_its_groups_have(engine: ServerEngine, tmp_path: Path) -> None:
     with Group(engine) as group:
         group.call(calls.wait_unless_told, str(tmp_path / "begun"))
-        assert wait_until((tmp_path / "begun").exists)
+        wait_until((tmp_path / "begun").exists)
         server = psutil.Process(group.wait_for_hello()[0]).ppid()
         preload(engine, "one_more")
         successor = server_of(engine)
@@ -582,7 +583,7 @@ def test_a_store_ends_with_its_group(engine: ServerEngine) -> None:
         port = group.spec.rendezvous.port
         assert group.run(calls.reduce) == [1.0]
         assert not refuses(port)
-    assert wait_until(lambda: refuses(port))
+    wait_until(lambda: refuses(port))
 
 
 def test_a_store_of_a_group_that_is_closed_at_once_ends_too(engine: ServerEngine) -> None:
@@ -590,7 +591,7 @@ def test_a_store_of_a_group_that_is_closed_at_once_ends_too(engine: ServerEngine
     for _ in range(5):
         with Group(engine) as group:
             ports.append(group.spec.rendezvous.port)
-    assert wait_until(lambda: all(map(refuses, ports)))
+    wait_until(lambda: all(map(refuses, ports)))
 
 
 def listeners(port: int) -> set[int | None]:
@@ -601,9 +602,7 @@ def listeners(port: int) -> set[int | None]:
 def test_a_store_that_was_killed_is_replaced(engine: ServerEngine) -> None:
     with Group(engine) as group:
         server = psutil.Process(group.wait_for_hello()[0]).ppid()
-        assert wait_until(
-            lambda: len(listeners(group.spec.rendezvous.port)) == 1
-        )  # the kernel and the server let go of it
+        wait_until(lambda: len(listeners(group.spec.rendezvous.port)) == 1)  # the kernel and the server let go of it
         (store,) = listeners(group.spec.rendezvous.port)
         assert store in descendants(server)
         kill(store)

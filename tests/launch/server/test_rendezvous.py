@@ -15,7 +15,7 @@ import pytest
 
 from notebook_accel.launch.server import rendezvous, store
 from tests.free_ports import free_port
-from tests.launch.own_processes import wait_until
+from tests.live_notebook import wait_until
 
 HOST = "127.0.0.1"
 BOUND = 60.0
@@ -100,7 +100,7 @@ def test_a_node_that_is_early_for_the_next_launch_waits_for_the_end_of_the_last(
     with hosting(port) as last:
         assert both(nodes[0].begin(last), nodes[1].begin()) == ["", ""]
         early = nodes[1].begin()
-        assert wait_until(lambda: len(connections) >= 4, BOUND)  # it has met the store of the last launch, and is back
+        wait_until(lambda: len(connections) >= 4, BOUND)  # it has met the store of the last launch, and is back
         assert not early.done()
     with hosting(port) as following:
         assert both(nodes[0].begin(following), early) == ["", ""]
@@ -112,8 +112,8 @@ def test_a_node_that_starts_again_before_node_0_does_meets_its_next_attempt(
     with hosting(port) as last:
         assert both(nodes[0].begin(last), nodes[1].begin()) == ["", ""]
         early = nodes[1].begin(attempt=1)
-        assert wait_until(lambda: last.check(["notebook-accel/none/1/size/1"]), BOUND)  # it waits in the old store
-    assert wait_until(lambda: early.done() or len(connections) >= 2, BOUND)
+        wait_until(lambda: last.check(["notebook-accel/none/1/size/1"]), BOUND)  # it waits in the old store
+    wait_until(lambda: early.done() or len(connections) >= 2, BOUND)
     with hosting(port) as following:
         assert both(nodes[0].begin(following, attempt=1), early) == ["", ""]
 
@@ -146,7 +146,7 @@ def test_a_launch_that_ends_while_it_waits_lets_go_of_the_store(nodes: list[Node
     with hosting(port) as hosted:
         counted = Counted(hosted)
         waiting = nodes[0].begin(counted)
-        assert wait_until(lambda: counted.calls["check", "1']"] >= 2, BOUND)
+        wait_until(lambda: counted.calls["check", "1']"] >= 2, BOUND)
         nodes[0].closed.set()
         assert waiting.result(BOUND) is None
 
@@ -157,7 +157,7 @@ def test_node_0_begins_once_the_other_has_read_who_takes_part(nodes: list[Node],
         hosted.set("notebook-accel/none/0/size/1", "1")  # the other has joined, and has not read yet
         counted = Counted(hosted)
         first = nodes[0].begin(counted)
-        assert wait_until(lambda: counted.calls["add", "readers"] >= 3, BOUND)
+        wait_until(lambda: counted.calls["add", "readers"] >= 3, BOUND)
         assert not first.done()
         hosted.add("notebook-accel/none/0/readers", 1)
         assert first.result(BOUND) == ""
