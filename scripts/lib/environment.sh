@@ -14,7 +14,7 @@ die() {
 # run, which locks the same script, waits here and then finds the work done. Where there is no flock (macOS), take care.
 ensure() {
     local venv=$1
-    exec 9<"${BASH_SOURCE[1]}"
+    exec 9<"scripts/${0##*/}"
     if command -v flock >/dev/null; then
         flock 9
     fi
@@ -66,6 +66,20 @@ find_python() {
 make_beside() {
     .venv/bin/python -m venv --clear --without-pip "$1"
     echo "import site; site.addsitedir('$(packages .venv)')" >"$(packages "$1")/shared.pth"
+}
+
+# ensure_beside NAME: .venv-NAME, which shares the packages of .venv, and has those of tests/NAME/requirements.txt besides.
+ensure_beside() {
+    local requirements=tests/$1/requirements.txt
+    wanted() { cat .venv/.setup-stamp "$requirements"; }
+    install() {
+        say "making $1; the first time takes a minute or two"
+        make_beside "$1"
+        pip_install "$1" --no-deps --requirement "$requirements"
+        "$1/bin/python" -m pip check # that the list is full
+    }
+    scripts/setup
+    ensure ".venv-$1"
 }
 
 # Where an environment keeps its packages.
