@@ -6,7 +6,6 @@ machine too.
 
 from __future__ import annotations
 
-import argparse
 import os
 import pty
 import subprocess
@@ -15,8 +14,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from common import Spread, goal, table, warn_if_busy, with_base_server
+from common import Spread, goal, table, with_base_server
 
 from notebook_accel.launch.engines import base_server
 
@@ -67,58 +67,49 @@ def start_up(
     return max(begun) - began, ended - began, used
 
 
-def elapsed(command: Sequence[str]) -> tuple[float, float]:
-    """Seconds, and CPU seconds."""
-    began = time.perf_counter()
-    used = run(command)
-    return time.perf_counter() - began, used
+def measure(*, quick: bool) -> None:
+    rounds = 2 if quick else 9
+    run([sys.executable, "-c", "import torch.distributed.run"])  # reads everything into memory once
+    for ranks in GOALS:
+        compare(ranks, rounds)
+    times, used = [], []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        used.append(run([OURS, "--help"]))
+        times.append(time.perf_counter() - began)
+    row = ["notebook-accel --help", Spread(times).text(), Spread(used).text()]
+    table("help, ms", ["", "notebook-accel", "CPU time"], [row])
+    goal("notebook-accel --help", Spread(times).median, 0.15, " s")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
-    warn_if_busy()
-    elapsed([sys.executable, "-c", "import torch.distributed.run"])  # reads everything into memory once
-    for ranks, most in GOALS.items():
-        compare(ranks, most, arguments.rounds)
-    alone = [elapsed([OURS, "--help"]) for _ in range(arguments.rounds)]
-    wall, used = (Spread(column) for column in zip(*alone, strict=True))
-    table("help, ms", ["", "notebook-accel", "CPU time"], [["notebook-accel --help", wall.text(), used.text()]])
-    goal("notebook-accel --help", wall.median, 0.15, " s")
-
-
-def compare(ranks: int, most: float, times: int) -> None:
-    """Measures launches beside torchrun's, of whose time the first line may take `most`."""
+def compare(ranks: int, rounds: int) -> None:
+    """Measures launches beside torchrun's."""
     launch = [OURS, "launch", "--cpu", f"--num_processes={ranks}"]
     torchrun = [str(BIN / "torchrun"), "--standalone", f"--nproc-per-node={ranks}"]
-    with tempfile.TemporaryDirectory() as name, with_base_server():
-        folder = Path(name)
-        rounds = [
-            (
-                *start_up(launch, ranks, folder),
-                *start_up(launch, ranks, folder, in_terminal=True),
-                *start_up(torchrun, ranks, folder),
-                *start_up(launch, ranks, folder, shared=True),
-            )
-            for _ in range(times)
-        ]
-    columns = [Spread(column) for column in zip(*rounds, strict=True)]
-    plain, drawn, theirs, shared = columns[:3], columns[3:6], columns[6:9], columns[9:]
+    ways: dict[str, dict[str, Any]] = {"torchrun": {}, "notebook-accel": {}}
+    ways |= {"in a terminal": {"in_terminal": True}, "with a base server": {"shared": True}}
+    found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder, with_base_server():
+        for _ in range(rounds):
+            for way, options in ways.items():
+                command = torchrun if way == "torchrun" else launch
+                found[way].append(start_up(command, ranks, Path(folder), **options))
+    columns = {way: [Spread(column) for column in zip(*rows, strict=True)] for way, rows in found.items()}
+    peer = columns["torchrun"]
     rows = [
-        [what, *(each.text() for each in (*own, their)), *(each.over(their).ratio() for each in own)]
-        for what, their, *own in zip(
-            ("to the script's first line", "to the end", "CPU time of all"), theirs, plain, drawn, shared, strict=True
-        )
+        [
+            way,
+            *(each.text() for each in mine),
+            *(each.over(their).ratio() for each, their in zip(mine, peer, strict=True)),
+        ]
+        for way, mine in columns.items()
     ]
-    head = ["notebook-accel", "drawn", "base server", "torchrun", "ratio", "drawn, ratio", "base server, ratio"]
-    table(f"launch of {ranks} ranks, ms", ["", *head], rows)
+    head = ["first line", "end", "CPU time of all"]
+    table(f"launch of {ranks} ranks, ms", ["", *head, *(f"{what}, ratio" for what in head)], rows)
     print()
-    goal(f"first line of {ranks} ranks, of torchrun's time", plain[0].over(theirs[0]).median, most)
-    goal(f"first line of {ranks} ranks in a terminal, of torchrun's time", drawn[0].over(theirs[0]).median, most)
-    ratio = shared[0].over(theirs[0]).median
-    goal(f"first line of {ranks} ranks with a base server, of torchrun's time", ratio, SHARED_GOALS[ranks])
-
-
-if __name__ == "__main__":
-    main()
+    for way, mine in columns.items():
+        if way != "torchrun":
+            where = "" if way == "notebook-accel" else f" {way}"
+            most = (SHARED_GOALS if way == "with a base server" else GOALS)[ranks]
+            ratio = mine[0].over(peer[0]).median
+            goal(f"first line of {ranks} ranks{where}, of torchrun's time", ratio, most)

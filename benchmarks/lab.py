@@ -1,18 +1,13 @@
 """What the extension of JupyterLab costs: opening a page, and the sidebar with 20 jobs, two of them with 64 ranks.
 
-Two servers take turns, one with the extension and one without. Server, reader process, and browser are real; the ranks
-are not: `recorded_jobs.py` writes the journals that so many ranks would cause.
+Two servers take turns, one with the extension and one without. Servers, jobs, reader process, and browser are real.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -21,13 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-import recorded_jobs
-from common import Spread, goal, table, warn_if_busy
+from common import Kernel, Spread, goal, table
+from live import RANKS, TRAIN
 from playwright.sync_api import BrowserContext, Page
 
 from tests.browser import chromium
 from tests.browser.server import Server
 
+ENDED, RUNNING = 18, 2
+_END = """
+def short():
+    for step in range(300):
+        report(loss=1 / (1 + step), step=step)
+"""
 _HERE = str(Path(__file__).parent)
 _PATIENCE = 120_000
 _RESTORED = "async () => { await window.jupyterapp.restored; return performance.now(); }"
@@ -64,22 +65,14 @@ _HEAD = ["", "server CPU %", "reader CPU %", "page busy %", "worst delay ms", "p
 
 
 @contextlib.contextmanager
-def jobs(state: str) -> Iterator[None]:
-    """Twenty jobs in a folder, two of which run meanwhile."""
-    writer = subprocess.Popen(
-        [sys.executable, f"{_HERE}/recorded_jobs.py"],
-        env={**os.environ, "NOTEBOOK_ACCEL_STATE": state},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert writer.stdin is not None
-    assert writer.stdout is not None
-    try:
-        writer.stdout.readline()
-        yield
-    finally:
-        writer.stdin.close()
-        writer.wait()
+def jobs() -> Iterator[str]:
+    """Twenty jobs, two of which run in this context. Yields the folder where they are recorded."""
+    with Kernel() as kernel:
+        kernel.run(TRAIN + _END)
+        kernel.run(f"for _ in range({ENDED}): notebook_launcher(short, num_processes=4)")
+        job = f"notebook_launcher(train, (0.25,), {RANKS}, block=False)"  # as often as so many ranks send
+        kernel.run(f"jobs = [{job} for _ in range({RUNNING})]")
+        yield kernel.notebook.state
 
 
 @contextlib.contextmanager
@@ -149,18 +142,11 @@ def _busy(metrics: dict[str, list[dict[str, float]]]) -> float:
     return next(each["value"] for each in metrics["metrics"] if each["name"] == "TaskDuration")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, and shorter")
-    quick = parser.parse_args().quick
-    warn_if_busy()
-    if chromium.PATH is None:
-        parser.error(chromium.MISSING)
+def measure(*, quick: bool) -> None:
     rounds, seconds = (3, 10) if quick else (10, 60)
     times: dict[str, list[float]] = {"without": [], "with": []}
     with (
-        tempfile.TemporaryDirectory(prefix="nb-") as state,
-        jobs(state),
+        jobs() as state,
         served(state, extension=False) as plain,
         served(state, extension=True) as extended,
         chromium.launch() as browser,
@@ -180,10 +166,10 @@ def main() -> None:
         page.goto("about:blank")
         page, _ = opened(contexts["with"], extended)
         page.evaluate(_SHOW)
-        count = recorded_jobs.ENDED + recorded_jobs.RUNNING
-        page.wait_for_function(f"document.querySelectorAll('.na-lab-job .na-lab-metric').length === {count}")
+        metrics = "document.querySelectorAll('.na-lab-job .na-lab-metric').length"
+        page.wait_for_function(f"{metrics} === {ENDED + RUNNING}")
         sidebar = watch(page, extended, seconds)
-    more = Spread([mine - theirs for mine, theirs in zip(times["with"], times["without"], strict=True)])
+    more = Spread(times["with"]).beyond(Spread(times["without"]))
     rows = [[name, Spread(found).text()] for name, found in times.items()]
     table("Opening JupyterLab, ms", ["", "until it is restored"], [*rows, ["difference", more.text()]])
     table("A page that is open", _HEAD, [without.row("without the extension"), sidebar.row("with the sidebar")])
@@ -194,7 +180,3 @@ def main() -> None:
     goal("server and reader CPU, 20 jobs, two of 64 ranks", used, 2, "%")
     goal("worst delay of the server's event loop", sidebar.worst, 20, " ms")
     goal("memory of server and reader, more than without", sidebar.memory - without.memory, 30, " MB")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import (
-    IMPORTS,
-    PACKAGES,
-    CellError,
-    Kernel,
-    Spread,
-    goal,
-    port_argument,
-    table,
-    warn_if_busy,
-    with_base_server,
-)
+from common import IMPORTS, PACKAGES, CellError, Kernel, Spread, goal, port_argument, table, versus, with_base_server
 
+SIDES = ("notebook-accel", "Accelerate")
 SETTLE = 0.25
 """Seconds between two launches; a reader's pause is longer."""
 _SETTLE_MANY = 1.0
@@ -88,8 +76,7 @@ _LOOP = """\
         accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
         optimizer.step()
 """
-# A notebook that is run from top to bottom: its last cell launches this.
-TRAINING = (
+_TRAINING = (
     """
 import torch
 from torch import nn
@@ -102,8 +89,7 @@ def train():
 """
     + _LOOP
 )
-# The first cell of a kernel. It needs no torch in the kernel itself.
-FIRST = (
+_WITHOUT_TORCH = (
     """
 def train():
     import torch
@@ -113,19 +99,20 @@ def train():
     data = TensorDataset(torch.randn(640, 4), torch.randint(2, (640,)))
 """
     + _LOOP
-    + """
-import time
-began = time.perf_counter()
-{imports}
-imported = time.perf_counter()
-notebook_launcher(train, num_processes=2{port})
-print(imported - began)
-"""
 )
+_TRAIN = "notebook_launcher(train, num_processes=2{port})"
+_IMPORT = "import time\nbegan = time.perf_counter()\n{imports}\nimported = time.perf_counter()"
+# The cells with which a notebook begins, by what they do. The last one needs no torch in the kernel itself.
+FIRSTS = {
+    "import and launch in one cell": [
+        WORK + "\n{imports}\nnotebook_launcher(work, ('/dev/null',), num_processes=2{port})"
+    ],
+    "import, define, and train, a cell each": ["{imports}", _TRAINING, _TRAIN],
+    "import, define, and train in one cell": [f"{_WITHOUT_TORCH}\n{_IMPORT}\n{_TRAIN}\nprint(imported - began)"],
+}
 # What the server that starts the ranks has for itself, in a kernel that has launched.
 SERVER = """
 from pathlib import Path
-from notebook_accel.launch import engines
 
 def private():
     import psutil
@@ -155,11 +142,9 @@ class Launch:
 class Launcher:
     """A kernel that launches with one of the two packages; replaced if it hangs."""
 
-    def __init__(self, name: str, *, warm: bool = True, python: str = sys.executable) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._python = python
         self.failures: list[str] = []
-        self._warm = warm
         self._open()
 
     def __enter__(self) -> Launcher:
@@ -168,10 +153,10 @@ class Launcher:
     def __exit__(self, *_: object) -> None:
         self._kernel.__exit__()
 
-    def launch(self, function: str = "work", ranks: int = 2, *, first: bool = False) -> Launch | None:
-        """Launches a function; with `first`, the import is part of what is timed. `None` if it fails."""
+    def launch(self, function: str = "work", ranks: int = 2) -> Launch | None:
+        """Launches a function. `None` if it fails."""
         try:
-            call, lines, finished = self._call(function, ranks, IMPORTS[self.name] if first else "")
+            call, lines, finished = self._call(function, ranks)
         except CellError as error:
             self.failures.append(f"{ranks} ranks: {str(error)[:100]}")
             self._kernel.__exit__()
@@ -183,13 +168,13 @@ class Launcher:
         """Private bytes of each of 2 ranks: before they do anything, and after a collective."""
         return self._call("idle", 2)[1]
 
-    def _call(self, function: str, ranks: int, before: str = "pass") -> tuple[float, list[list[float]], float]:
+    def _call(self, function: str, ranks: int) -> tuple[float, list[list[float]], float]:
         """Returns when the call began, what the ranks wrote, and when the cell had ended."""
         with tempfile.TemporaryDirectory() as folder:
             marks = Path(folder, "marks")
             marks.touch()
             message = self._kernel.begin(
-                f"began = time.perf_counter()\n{before}\n"
+                "began = time.perf_counter()\n"
                 f"notebook_launcher({function}, ({str(marks)!r},), num_processes={ranks}{port_argument(self.name)})\n"
                 "print(began)"
             )
@@ -201,15 +186,14 @@ class Launcher:
         return float(printed.split()[-1]), lines, finished
 
     def _open(self) -> None:
-        self._kernel = Kernel(TIMEOUT, self._python)
+        self._kernel = Kernel(TIMEOUT)
         self._kernel.run(WORK.format(package=PACKAGES[self.name]))
-        if self._warm:
-            self._kernel.run(IMPORTS[self.name])
-            if self.name == "notebook-accel":
-                self._kernel.run(USED)
-            for function in ("work", "construct"):
-                self._call(function, 2)
-                time.sleep(SETTLE)
+        self._kernel.run(IMPORTS[self.name])
+        if self.name == "notebook-accel":
+            self._kernel.run(USED)
+        for function in ("work", "construct"):
+            self._call(function, 2)
+            time.sleep(SETTLE)
 
     def empty_cell(self) -> float:
         """Seconds that a cell without a launch takes."""
@@ -253,12 +237,8 @@ def _measure_warm(
     """Prints the table of one function; returns the launches of both packages."""
     ours, peer = in_turn(launchers, rounds, 2, function)
     fields = {"first_line": "function begun on both ranks", "collective": middle, "finished": "cell finished"}
-    rows = []
-    for field, what in fields.items():
-        a, b = spread(ours, field), spread(peer, field)
-        rows.append([what, a.text(), b.text(), a.over(b).ratio()])
-    head = ["since the call, ms: median (least-most)", "notebook-accel", "Accelerate", "notebook-accel / Accelerate"]
-    table(f"Warm launch of 2 ranks, {len(ours)} rounds: {middle.removesuffix(' on both')}", head, rows)
+    rows = {what: (spread(ours, field), spread(peer, field)) for field, what in fields.items()}
+    versus(f"Warm launch of 2 ranks, {len(ours)} rounds: {middle.removesuffix(' on both')}, ms", SIDES, rows)
     what = "" if function == "work" else " with Accelerator()"
     ratio = spread(ours).over(spread(peer)).median
     goal(f"cell finished{what}, notebook-accel / Accelerate", ratio, limit)
@@ -266,95 +246,50 @@ def _measure_warm(
 
 
 def measure_first(kernels: int) -> None:
-    """First launches, each in a kernel of its own."""
-    cold: dict[str, list[Launch]] = {"notebook-accel": [], "Accelerate": []}
-    whole: dict[str, list[float]] = {name: [] for name in cold}
-    settled, warm = [], []
+    """First launches, each in a kernel of its own; the last way also in kernels that find a base server."""
+    ours, peer = SIDES
+    times: dict[str, dict[str, list[float]]] = {what: {name: [] for name in SIDES} for what in FIRSTS}
+    (*_, last) = FIRSTS
+    restarted, imports, memory, settled, warm = [], [], [], [], []
     for _ in range(kernels):
-        for name, launches in cold.items():
-            with Launcher(name, warm=False) as launcher:
-                launch = launcher.launch(first=True)
-            if launch is not None:
-                launches.append(launch)
-            with Kernel(TIMEOUT) as kernel:
-                whole[name].append(_run_all(kernel, name))
+        for what, by_name in times.items():
+            for name, found in by_name.items():
+                found.append(_first(name, what)[0])
+        with with_base_server():
+            _first(ours, last)  # as before a restart
+            seconds, importing, private = _first(ours, last, SERVER)
+        restarted.append(seconds)
+        imports.append(float(importing.split()[-1]))
+        memory.append(float(private.split()[-1]))
         with Kernel(TIMEOUT) as kernel:
-            times = _after_a_while(kernel)
-        settled.append(times[0])
-        warm.append(Spread(times[1:]).median)
-    ours, peer = spread(cold["notebook-accel"]), spread(cold["Accelerate"])
-    first, later = Spread(settled), Spread(warm)
-    training, peers = (Spread(whole[name]) for name in cold)
-    rows = [
-        [
-            "import and launch in one cell: notebook-accel, Accelerate",
-            ours.text(),
-            peer.text(),
-            ours.over(peer).ratio(),
-        ],
-        [
-            "import, define, and train, a cell each: notebook-accel, Accelerate",
-            training.text(),
-            peers.text(),
-            training.over(peers).ratio(),
-        ],
-        [
-            "5 s after our import: first; 5 s after another: later ones",
-            first.text(),
-            later.text(),
-            first.over(later).ratio(),
-        ],
-    ]
-    table(f"First launch of 2 ranks, {kernels} kernels each", ["cell finished, ms", "A", "B", "A / B"], rows)
-    goal("import and launch, notebook-accel / Accelerate", ours.over(peer).median, 1.0)
-    goal("import, define, and train, notebook-accel / Accelerate", training.over(peers).median, 1.0)
+            at_first, *later = _after_a_while(kernel)
+        settled.append(at_first)
+        warm.append(Spread(later).median)
+    rows = {what: (Spread(found[ours]), Spread(found[peer])) for what, found in times.items()}
+    rows["import, define, and train with a base server"] = (Spread(restarted), rows[last][1])
+    versus(f"First launch of 2 ranks, {kernels} kernels each: cell finished, ms", SIDES, rows)
+    idle = (Spread(settled), Spread(warm))
+    rows_of_idle = {"5 s after the import, and 5 s after another launch": idle}
+    versus("A launch of 2 ranks in a kernel that was idle: cell finished, ms", ("first", "later"), rows_of_idle)
+    for what, most in zip(rows, (1, 1, 1, 0.15), strict=True):
+        mine, theirs = rows[what]
+        goal(f"{what}, notebook-accel / Accelerate", mine.over(theirs).median, most)
+    goal("the import with a base server", 1e3 * Spread(imports).median, 60, " ms")
+    goal("memory of a further notebook's server", Spread(memory).median / 1e6, 12, " MB")
+    first, later = idle
     goal("first launch, 5 s after the import / later ones, 5 s after another", first.over(later).median, 1.1)
 
 
-def measure_restarted(kernels: int) -> None:
-    """The first cells of kernels that find a base server, as after a restart."""
-    times: dict[str, list[float]] = {"notebook-accel": [], "Accelerate": []}
-    alone, imports, memory = [], [], []
-    for _ in range(kernels):
-        alone.append(_first_cell("notebook-accel")[0])
-        times["Accelerate"].append(_first_cell("Accelerate")[0])
-        with with_base_server():
-            _first_cell("notebook-accel")
-            whole, importing, private = _first_cell("notebook-accel")
-        times["notebook-accel"].append(whole)
-        imports.append(importing)
-        memory.append(private)
-    ours, peer, without = Spread(times["notebook-accel"]), Spread(times["Accelerate"]), Spread(alone)
-    rows = [
-        ["with a base server: notebook-accel, Accelerate", ours.text(), peer.text(), ours.over(peer).ratio()],
-        ["without: notebook-accel, Accelerate", without.text(), peer.text(), without.over(peer).ratio()],
-    ]
-    head = ["cell finished, ms", "A", "B", "A / B"]
-    table(f"First cell of a kernel: import, and train on 2 ranks, {kernels} kernels each", head, rows)
-    goal("first cell with a base server, notebook-accel / Accelerate", ours.over(peer).median, 0.15)
-    goal("the import in it", 1e3 * Spread(imports).median, 60, " ms")
-    goal("memory of a further notebook's server", Spread(memory).median / 1e6, 12, " MB")
-
-
-def _first_cell(name: str) -> tuple[float, float, float]:
-    """Seconds that the first cell of a new kernel takes, and its import; private bytes of the server."""
+def _first(name: str, what: str, after: str = "pass") -> tuple[float, str, str]:
+    """Seconds that the first cells of a new kernel take; what the last of them prints, and a cell after them."""
     with Kernel(TIMEOUT) as kernel:
         kernel.run("pass")
-        cell = FIRST.format(package=PACKAGES[name], imports=IMPORTS[name], port=port_argument(name))
+        values = {"package": PACKAGES[name], "imports": IMPORTS[name], "port": port_argument(name)}
+        cells = [cell.format(**values) for cell in FIRSTS[what]]
         began = time.perf_counter()
-        printed = kernel.run(cell)
-        whole = time.perf_counter() - began
-        private = float(kernel.run(SERVER).split()[-1]) if name == "notebook-accel" else 0.0
-    return whole, float(printed.split()[-1]), private
-
-
-def _run_all(kernel: Kernel, name: str) -> float:
-    """The time for the cells that import one of the packages, and define and launch a training run."""
-    began = time.perf_counter()
-    kernel.run(IMPORTS[name])
-    kernel.run(TRAINING.format(package=PACKAGES[name]))
-    kernel.run(f"notebook_launcher(train, num_processes=2{port_argument(name)})")
-    return time.perf_counter() - began
+        printed = [kernel.run(cell) for cell in cells][-1]
+        seconds = time.perf_counter() - began
+        return seconds, printed, kernel.run(after)
 
 
 def _after_a_while(kernel: Kernel) -> list[float]:
@@ -374,35 +309,21 @@ def _after_a_while(kernel: Kernel) -> list[float]:
     return times
 
 
-def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: int, picture: Path) -> None:
-    times: dict[str, list[Spread]] = {launcher.name: [] for launcher in launchers}
+def measure_ranks(launchers: Sequence[Launcher], counts: Sequence[int], rounds: int) -> None:
+    times = {ranks: tuple(map(spread, in_turn(launchers, rounds, ranks))) for ranks in counts}
     rows = []
-    for index, ranks in enumerate(counts):
-        ours, peer = map(spread, in_turn(launchers, rounds, ranks))
-        for name, measured in (("notebook-accel", ours), ("Accelerate", peer)):
-            times[name].append(measured)
+    for fewer, ranks in zip([None, *counts], counts, strict=False):
         growth = ["-", "-"]
-        if index:
-            more = ranks - counts[index - 1]
-            growth = [f"{1e3 * (found[-1].median - found[-2].median) / more:.0f}" for found in times.values()]
+        if fewer:
+            pairs = zip(times[fewer], times[ranks], strict=True)
+            growth = [f"{1e3 * (more.median - less.median) / (ranks - fewer):.0f}" for less, more in pairs]
+        ours, peer = times[ranks]
         rows.append([str(ranks), ours.text(), peer.text(), ours.over(peer).ratio(), *growth])
-    head = [
-        "ranks",
-        "notebook-accel, ms",
-        "Accelerate, ms",
-        "notebook-accel / Accelerate",
-        "notebook-accel: ms per further rank",
-        "Accelerate: ms per further rank",
-    ]
-    table(f"Cell finished, by number of ranks, {rounds} rounds", head, rows)
-    for ranks, ours, peer in zip(counts, times["notebook-accel"], times["Accelerate"], strict=True):
+    head = ["ranks", *SIDES, "ratio", *(f"{side}: ms per further rank" for side in SIDES)]
+    table(f"Cell finished, by number of ranks, {rounds} rounds, ms", head, rows)
+    for ranks, (ours, peer) in times.items():
         if ranks >= _MANY:
             goal(f"cell finished on {ranks} ranks, notebook-accel / Accelerate", ours.over(peer).median, 0.5)
-    for name, found in times.items():
-        stalls = [1e3 * value for each in found for value in each.values if value > each.median + STALL]
-        if stalls:
-            print(f"  stalls, {name}: {', '.join(f'{value:.0f} ms' for value in stalls)}")
-    draw(counts, times, picture)
 
 
 def measure_stalls(ours: Launcher, rounds: int) -> None:
@@ -413,60 +334,19 @@ def measure_stalls(ours: Launcher, rounds: int) -> None:
 
 
 def measure_memory(launchers: Sequence[Launcher]) -> None:
-    found = {
-        launcher.name: [Spread(column) for column in zip(*launcher.idle_memory(), strict=True)]
-        for launcher in launchers
-    }
-    rows = [
-        [what, *(measured[index].text(1e6, 1) for measured in found.values())]
-        for index, what in enumerate(("idle", "after a collective"))
-    ]
-    table("Private memory of a rank, MB", ["", *found], rows)
-    goal("idle, notebook-accel", found["notebook-accel"][0].median / 1e6, 40, " MB")
+    ours, peer = ([Spread(column) for column in zip(*each.idle_memory(), strict=True)] for each in launchers)
+    rows = {"idle": (ours[0], peer[0]), "after a collective": (ours[1], peer[1])}
+    versus("Private memory of a rank, MB", SIDES, rows, 1e6, 1)
+    goal("idle, notebook-accel", ours[0].median / 1e6, 40, " MB")
 
 
-def draw(counts: Sequence[int], times: dict[str, list[Spread]], picture: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import FormatStrFormatter, LogLocator
-
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for label, found in zip(("notebook_accel", "accelerate"), times.values(), strict=True):
-        known = [(count, each) for count, each in zip(counts, found, strict=True) if each.values]
-        ranks = [count for count, _ in known]
-        (line,) = axes.plot(ranks, [each.median for _, each in known], "o-", label=label)
-        low, high = [min(each.values) for _, each in known], [max(each.values) for _, each in known]
-        axes.fill_between(ranks, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
-    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="s", title="From the call to the end of the cell")
-    axes.set_xticks(counts, [str(count) for count in counts])
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(picture, dpi=150)
-    print(f"  drawn in {picture}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, and at most 8 ranks")
-    parser.add_argument("--picture", type=Path, default=Path(__file__).with_suffix(".png"))
-    quick = (arguments := parser.parse_args()).quick
-    warn_if_busy()
-    measure_first(1 if quick else 3)
-    measure_restarted(1 if quick else 5)
+def measure(*, quick: bool) -> None:
+    measure_first(1 if quick else 5)
     with Launcher("notebook-accel") as ours, Launcher("Accelerate") as peer:
         measure_warm([ours, peer], 5 if quick else 20)
         measure_memory([ours, peer])
-        measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 7, arguments.picture)
+        measure_ranks([ours, peer], [2, 4, 8] if quick else [2, 4, 8, 16, 32], 2 if quick else 7)
         measure_stalls(ours, 2 if quick else 20)
         for launcher in (ours, peer):
             for failure in launcher.failures:
                 print(f"  failed, {launcher.name}, {failure}")
-
-
-if __name__ == "__main__":
-    main()

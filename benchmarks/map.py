@@ -7,13 +7,11 @@ a message for each item, which takes milliseconds: it gets a part of the items, 
 
 from __future__ import annotations
 
-import argparse
-import time
+from collections.abc import Callable
 
-from common import Kernel, Spread, goal, table, warn_if_busy
+from common import Kernel, Spread, goal, in_turn, table
 
 _RANKS = 2
-_ROUNDS = 3
 _GOAL = 1.03
 """Of the time of the hand-written loop, for items that take equally long."""
 _START = """
@@ -39,19 +37,19 @@ def split():
     with accelerator.split_between_processes(items) as mine:
         return [work(each) for each in mine]
 """
-_LOOP = """
-%%accelerate
+_LOOP = """%%accelerate
 import os
 found = [work(each) for each in items[int(os.environ["RANK"]) :: {count}]]
 """
 _PART = "load-balanced view, {part}"
 _CONTENDERS = {
-    "map_on_ranks": "values = map_on_ranks(work, items, num_processes={count}, device='cpu')",
-    "the loop": "",
-    _PART: "values = view.map_sync(work, items[::{step}])",
-    "load-balanced view, in chunks of 50": "values = view.map_sync(work, items, chunksize=50)",
-    "split_between_processes": "values = sum(notebook_launcher(split, num_processes={count}, device='cpu'), [])",
+    "map_on_ranks": ["values = map_on_ranks(work, items, num_processes={count}, device='cpu')"],
+    "the loop": [_LOOP, "%accelerate pull found --ranks all"],
+    _PART: ["values = view.map_sync(work, items[::{step}])"],
+    "load-balanced view, in chunks of 50": ["values = view.map_sync(work, items, chunksize=50)"],
+    "split_between_processes": ["values = sum(notebook_launcher(split, num_processes={count}, device='cpu'), [])"],
 }
+"""The cells of each."""
 _ITEMS = {
     "10,000 items of 1 ms": ("[0.001] * 10_000", 20),
     "100,000 items of 20 µs": ("[0.00002] * 100_000", 500),
@@ -61,18 +59,14 @@ _ITEMS = {
 _EVEN = "10,000 items of 1 ms"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round, and a tenth of the items")
-    arguments = parser.parse_args()
-    warn_if_busy()
-    with Kernel(timeout=600) as kernel:
+def measure(*, quick: bool) -> None:
+    with Kernel() as kernel:
         kernel.run(_START.format(count=_RANKS))
         kernel.run("%accelerate --device cpu")
         kernel.run(f"%%accelerate -n {_RANKS}\npass")
         for title, (items, step) in _ITEMS.items():
-            kernel.run(f"items = ({items}){'[::10]' if arguments.quick else ''}")
-            found = compare(kernel, 1 if arguments.quick else _ROUNDS, step)
+            kernel.run(f"items = ({items}){'[::10]' if quick else ''}")
+            found = in_turn({name: contender(kernel, name, step) for name in _CONTENDERS}, 1 if quick else 3)
             loop = found["the loop"]
             rows = []
             for name, each in found.items():
@@ -86,21 +80,11 @@ def main() -> None:
         kernel.run("cluster.stop_cluster_sync()")
 
 
-def compare(kernel: Kernel, rounds: int, step: int) -> dict[str, Spread]:
-    """Runs each contender in each round, one after the other; returns the seconds that they took."""
-    seconds: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
-    for number in range(rounds + 1):
-        for name, code in _CONTENDERS.items():
-            cells = [code.format(count=_RANKS, step=step)]
-            if not code:
-                cells = [_LOOP.format(count=_RANKS).lstrip(), "%accelerate pull found --ranks all"]
-            began = time.perf_counter()
-            for cell in cells:
-                kernel.run(cell)
-            if number:  # the first ones warm up
-                seconds[name].append(time.perf_counter() - began)
-    return {name: Spread(values) for name, values in seconds.items()}
+def contender(kernel: Kernel, name: str, step: int) -> Callable[[], None]:
+    """What runs its cells."""
 
+    def run() -> None:
+        for cell in _CONTENDERS[name]:
+            kernel.run(cell.format(count=_RANKS, step=step))
 
-if __name__ == "__main__":
-    main()
+    return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
@@ -10,17 +9,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import Spread, goal, in_turn, table, warn_if_busy
+from common import Kernel, Spread, goal, in_turn, table, versus
 from torch.utils.data import DataLoader, TensorDataset
 
-from notebook_accel import Accelerator, notebook_launcher
-from notebook_accel.launch import engines
-from notebook_accel.launch.engines.preloader import TRAINING
+from notebook_accel import Accelerator
 
 BATCHES = 200
 STATE = 3
@@ -53,13 +49,12 @@ def small(accelerator: Accelerator, folder: str) -> Callable[[], None]:
     return epoch
 
 
-def steps(rounds: int) -> list[dict[str, list[float]]]:
-    """On a rank: seconds of an epoch of small steps, watched or not; then the same in processor time."""
+def steps(rounds: int) -> dict[str, Spread]:
+    """On a rank: processor seconds of an epoch of small steps, watched or not."""
     torch.set_num_threads(1)
     accelerator = Accelerator()
     with tempfile.TemporaryDirectory() as folder:
-        found = {"plain": small(accelerator, ""), "watched": small(accelerator, folder)}
-        plain, watched = found["plain"], found["watched"]
+        plain, watched = small(accelerator, ""), small(accelerator, folder)
         observers = accelerator.gradient_state.observers
         loop = observers.batches[-1].__self__  # added last
 
@@ -69,28 +64,7 @@ def steps(rounds: int) -> list[dict[str, list[float]]]:
             observers.add(loop)
 
         contenders = {"plain": without, "watched": watched}
-        meet = accelerator.wait_for_everyone
-        # Processor time has the goal: it is measured more often, so that its median does not depend on the hour.
-        return [
-            in_turn(contenders, rounds, meet, time.perf_counter),
-            in_turn(contenders, 6 * rounds, meet, time.process_time),
-        ]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """What a step took, or how long the training stopped for a save."""
-
-    seconds: float
-    cpu: float
-    """Of the thread of the training. Unlike the time, it does not depend on what else the machine does."""
-
-    def __sub__(self, other: Stop) -> Stop:
-        return Stop(self.seconds - other.seconds, self.cpu - other.cpu)
-
-
-def now() -> Stop:
-    return Stop(time.perf_counter(), time.thread_time())
+        return in_turn(contenders, rounds, accelerator.wait_for_everyone, time.process_time)
 
 
 def train_large(gigabytes: float, seconds: float, saves: bool) -> dict[str, Any]:
@@ -103,30 +77,30 @@ def train_large(gigabytes: float, seconds: float, saves: bool) -> dict[str, Any]
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         loader = DataLoader(TensorDataset(torch.randn(10_000, 1024)), batch_size=1)
         model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-        times: list[Stop] = []
+        times: list[float] = []
         saved_in: list[int] = []
         newest = None
-        began = last = now()
+        began = last = time.perf_counter()
         for _ in accelerator.epochs(1):
             loop = accelerator.gradient_state.observers.batches[-1].__self__  # added last, if it saves
             for (inputs,) in loader:
                 accelerator.backward(model(inputs).square().mean())
                 optimizer.step()
                 optimizer.zero_grad()
-                times.append(now() - last)
-                last = now()
+                times.append(time.perf_counter() - last)
+                last = time.perf_counter()
                 if saves and loop._saved != newest:
                     saved_in += [len(times) - 1] if newest else []
                     newest = loop._saved
-                if last.seconds - began.seconds > 2.3 * seconds and len(saved_in) == 2 * saves:
+                if last - began > 2.3 * seconds and len(saved_in) == 2 * saves:
                     break
             for thread in threading.enumerate():
                 if thread.name == "checkpoint":
                     thread.join()
             state = [model.weight, *optimizer.optimizer.state[model.weight].values()]
-            copied = now()
+            copied = time.perf_counter()
             copies = [each.detach().clone() for each in state]
-            copy = now() - copied
+            copy = time.perf_counter() - copied
             del copies
             return {"times": times, "saves": [times[index] for index in saved_in], "copy": copy}
     raise AssertionError("the data did not last")
@@ -155,71 +129,45 @@ def train_and_die(folder: str) -> float:
     raise AssertionError("nothing was killed")
 
 
-def restarts(rounds: int) -> Spread:
-    found = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            options = {"checkpoint": f"{folder}/run", "every": 50, "max_restarts": 1}
-            found.append(max(notebook_launcher(train_and_die, (folder,), 2, device="cpu", **options)))
-    return Spread(found[1:])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smaller state, less time, fewer rounds")
-    quick = parser.parse_args().quick
-    warn_if_busy()
-    # As in a notebook: otherwise, each rank's first step of an optimizer would import for seconds.
-    engines.get().warm()
-    engines.get().preload(TRAINING)
-    gigabytes, seconds, rounds = (0.1, 4.0, 3) if quick else (1.0, 30.0, 11)
-
-    rows, ratios = [], {}
-    for size in (1, 2):
-        found = notebook_launcher(steps, (rounds,), size, device="cpu")[0]
-        for what, times in zip(("time", "processor time"), found, strict=True):
-            plain, watched = Spread(times["plain"]), Spread(times["watched"])
-            ratios[size] = watched.over(plain)
-            per_step = BATCHES * 1e-6
-            rows.append([str(size), what, plain.text(per_step), watched.text(per_step), ratios[size].ratio()])
-    table("a small step that no checkpoint is due at", ["ranks", "", "plain, us", "watched, us", "ratio"], rows)
-
-    first, later, copies, costs = [], [], [], []
-    for _ in range(1 if quick else 3):
-        by_saving = {
-            saves: notebook_launcher(train_large, (gigabytes, seconds, saves), 1, device="cpu")[0]
-            for saves in (False, True)
-        }
-        times = {saves: found["times"] for saves, found in by_saving.items()}
-        step = Stop(*(statistics.median(getattr(each, name) for each in times[True]) for name in ("seconds", "cpu")))
-        stops = [each - step for each in by_saving[True]["saves"]]
-        first.append(stops[0])
-        later.append(stops[1])
-        copies.append(by_saving[True]["copy"])
-        means = {saves: statistics.mean(each.seconds for each in found) for saves, found in times.items()}
-        costs.append(means[True] / means[False])
-    cost = Spread(costs)
-    spreads = [
-        [Spread([getattr(each, name) for each in found]) for found in (first, later, copies)]
-        for name in ("seconds", "cpu")
-    ]
-    table(
-        f"a save of {gigabytes:g} GB every {seconds:g} s stops the training, ms",
-        ["", "the first", "the next", "a copy to new memory"],
-        [[name, *(each.text() for each in row)] for name, row in zip(("time", "processor time"), spreads, strict=True)],
-    )
-    stop, next_stop, copy = spreads[0]
-
-    again = restarts(3 if quick else 6)
-    table("a rank is killed", ["ranks", "to the next step, ms"], [["2", again.text()]])
+def measure(*, quick: bool) -> None:
+    gigabytes, seconds = (0.1, 4.0) if quick else (1.0, 30.0)
+    with Kernel() as kernel:
+        rows = {}
+        for ranks in (1, 2):
+            found = kernel.spreads(steps, 18 if quick else 66, ranks=ranks)
+            rows[f"{ranks} ranks"] = (found["watched"], found["plain"])
+        what = "Processor time of a small step that no checkpoint is due at, µs"
+        versus(what, ("watched", "plain"), rows, BATCHES * 1e-6)
+        saves(kernel, gigabytes, seconds, 1 if quick else 3)
+        again = Spread([restart(kernel) for _ in range(3 if quick else 6)][1:])
+        table("a rank is killed", ["ranks", "to the next step, ms"], [["2", again.text()]])
     print()
-    for size, ratio in ratios.items():
-        goal(f"processor time of a small step, watched / plain, {size} ranks", ratio.median, 1.02)
-    goal("the training's stop for the first save, beyond a copy", stop.median - copy.median, 0.2, " s")
-    goal("the training's stop for a later save, beyond a copy", next_stop.median - copy.median, 0.2, " s")
-    goal(f"time of a step with a save every {seconds:g} s / without", cost.median, 1.03)
+    for ranks, (watched, plain) in rows.items():
+        goal(f"processor time of a small step, watched / plain, {ranks}", watched.over(plain).median, 1.02)
     goal("from a killed rank to the next step", again.median, 2, " s")
 
 
-if __name__ == "__main__":
-    main()
+def saves(kernel: Kernel, gigabytes: float, seconds: float, rounds: int) -> None:
+    """For how long training stops while a large state is saved."""
+    found: dict[str, list[float]] = {name: [] for name in ("first", "later", "copy", "cost")}
+    for _ in range(rounds):
+        without, saving = (kernel.first_rank(train_large, gigabytes, seconds, each) for each in (False, True))
+        step = statistics.median(saving["times"])
+        first, later = saving["saves"]
+        cost = statistics.mean(saving["times"]) / statistics.mean(without["times"])
+        for name, value in zip(found, (first - step, later - step, saving["copy"], cost), strict=True):
+            found[name].append(value)
+    first, later, copy, cost = map(Spread, found.values())
+    title = f"a save of {gigabytes:g} GB every {seconds:g} s stops the training, ms"
+    table(title, ["the first", "the next", "a copy to new memory"], [[each.text() for each in (first, later, copy)]])
+    print()
+    goal("the training's stop for the first save, beyond a copy", first.median - copy.median, 0.2, " s")
+    goal("the training's stop for a later save, beyond a copy", later.median - copy.median, 0.2, " s")
+    goal(f"time of a step with a save every {seconds:g} s / without", cost.median, 1.03)
+
+
+def restart(kernel: Kernel) -> float:
+    """Seconds from a rank's death to the next step."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"checkpoint": f"{folder}/run", "every": 50, "max_restarts": 1}
+        return float(kernel.first_rank(train_and_die, folder, ranks=2, **options))

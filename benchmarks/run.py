@@ -1,8 +1,8 @@
-"""Every benchmark, one after the other, and `RESULTS.md` and `results.svg` from what they print.
+"""Runs benchmarks, one after the other, and writes what they print into `results.json` and `RESULTS.md`.
 
-.venv/bin/python benchmarks/run.py            # twenty minutes, on a machine that does nothing else
-.venv/bin/python benchmarks/run.py cells      # this one alone; the others keep what `results.json` has of them
-.venv/bin/python benchmarks/run.py --quick    # some minutes; shows that all of them run
+.venv/bin/python benchmarks/run.py                # all, in half an hour, on a machine that does nothing else
+.venv/bin/python benchmarks/run.py cells          # this one; the others keep what `results.json` has of them
+.venv/bin/python benchmarks/run.py --quick cells  # fewer rounds, to see that it works: writes nothing
 """
 
 from __future__ import annotations
@@ -21,59 +21,25 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
-from common import QUIET, busy_part
+
+from notebook_accel.launch.engines import base_server
 
 FOLDER = Path(__file__).parent
 NAMES = (
-    *(
-        "launch",
-        "payload",
-        "cells",
-        "map",
-        "sweep",
-        "progress",
-        "stalls",
-        "flamegraph",
-        "step",
-        "train",
-        "metrics",
-        "cli",
-        "resume",
-        "live",
-        "scale",
-        "lab",
-    ),
-    "builds",
-    "cluster",
+    *("launch", "payload", "cells", "map", "sweep", "watching", "training", "cli", "resume", "live", "lab"),
+    *("builds", "cluster", "tpu"),
 )
-"""In the order of the README; `live`, `scale`, and `lab` need chromium."""
+"""In the order of the README. Each is the function `measure` of the file with this name, which takes `quick`."""
 ELSEWHERE = {
     "builds": (".venv-cuda", "the command in benchmarks/README.md"),
     "cluster": (".venv-cluster", "scripts/test-cluster"),
+    "tpu": (".venv-tpu", "scripts/test-tpu"),
 }
-"""What runs in an environment of its own, and the command that makes it; left out where that is not there."""
-SHORTER = {"cli": ["--rounds", "2"], "launch": ["--picture", os.devnull]}
-"""What stands for `--quick`, or comes with it, where that alone would not do."""
+"""What runs in an environment of its own, and the command that makes it. Where that is not there, it is left out."""
+QUIET = 0.15
+"""The part of a machine's time that may go to something else."""
 PACKAGES = ("torch", "accelerate", "lightning-fabric", "ipyparallel", "ipykernel", "jupyterlab", "numpy")
 _GOAL = re.compile(r"^  (met|missed) +(.+): (-?[\d.e+-]+|nan)(\D*), at most (-?[\d.e+-]+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Goal:
-    """One line of a benchmark that says whether a goal was met."""
-
-    benchmark: str
-    met: bool
-    what: str
-    value: float
-    limit: float
-    unit: str
-
-    def share(self) -> float:
-        """The value as a part of its limit, up to 2; 2 too for none at all."""
-        if self.value <= 0:
-            return 0
-        return min(self.value / self.limit, 2) if self.limit and self.value == self.value else 2
 
 
 @dataclass(frozen=True)
@@ -86,92 +52,79 @@ class Run:
     seconds: float
     busy: float
     """The part of the machine's time that went to something else, before it."""
-    quick: bool
     date: str
-
-    def goals(self) -> list[Goal]:
-        return [
-            Goal(self.name, word == "met", what, float(value), float(limit), unit.strip())
-            for word, what, value, unit, limit in _GOAL.findall(self.said)
-        ]
 
 
 def main() -> int:
     """Run those named on the command line, or all, and return 1 if one of them could not."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; by default all")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; the results are labeled so")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the results are written")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; writes nothing")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(NAMES)
-    if unknown:
+    if unknown := set(arguments.names) - set(NAMES):
         parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    names = arguments.names or NAMES
-    kept = read(arguments.folder) if arguments.names else {}
-    for name in names:
-        kept[name] = run(name, arguments.quick)
-        write(arguments.folder, kept)  # after each, so that nothing is lost if one is interrupted
-    return int(any(kept[name].code for name in names))
+    results = FOLDER / "results.json"
+    kept = {each["name"]: Run(**each) for each in json.loads(results.read_text())}
+    failed = False
+    for name in arguments.names or NAMES:
+        environment, maker = ELSEWHERE.get(name, ("", ""))
+        python = FOLDER.parent / environment / "bin" / "python" if environment else Path(sys.executable)
+        if not python.exists():
+            print(f"{name} is left out: {environment} is not there, which {maker} makes")
+            continue
+        kept[name] = run(name, python, quick=arguments.quick)
+        failed |= bool(kept[name].code)
+        if not arguments.quick:  # after each, so that nothing is lost if one is interrupted
+            runs = [kept[each] for each in NAMES if each in kept]
+            results.write_text(json.dumps([asdict(each) for each in runs], indent=1) + "\n")
+            (FOLDER / "RESULTS.md").write_text("\n".join(report(runs)))
+    return failed
 
 
-def read(folder: Path) -> dict[str, Run]:
-    """What came of each benchmark the last time."""
-    try:
-        found = json.loads((folder / "results.json").read_text())
-    except FileNotFoundError:
-        return {}
-    return {each["name"]: Run(**each) for each in found}
-
-
-def write(folder: Path, kept: Mapping[str, Run]) -> None:
-    """Writes what is known of each, for machines and for people; `scripts/generate` copies the missed goals."""
-    runs = [kept[name] for name in NAMES if name in kept]
-    (folder / "results.json").write_text(json.dumps([asdict(each) for each in runs], indent=1) + "\n")
-    (folder / "results.svg").write_text(draw([each for done in runs for each in done.goals()]))
-    (folder / "RESULTS.md").write_text("\n".join(report(runs)))
-
-
-def run(name: str, quick: bool) -> Run:
-    """Runs one in a process of its own."""
-    environment, maker = ELSEWHERE.get(name, ("", ""))
-    python = str(FOLDER.parent / environment / "bin" / "python") if environment else sys.executable
-    if not Path(python).exists():
-        said = f"left out: {environment} is not there, which {maker} makes"
-        return Run(name, 0, said, 0.0, 0.0, quick, time.strftime("%Y-%m-%d"))
-    options = (["--quick"] if quick and name != "cli" else []) + (SHORTER.get(name, []) if quick else [])
-    print(f"{name} …", flush=True)
-    busy = busy_part()
+def run(name: str, python: Path, *, quick: bool) -> Run:
+    """Runs one in a process of its own, and passes on what it prints."""
+    print(f"== {name}", flush=True)
+    # The load average would still count a benchmark that ended a minute ago.
+    busy = psutil.cpu_percent(interval=3) / 100
+    if busy > QUIET:
+        print(f"The machine has other work ({busy:.0%} of its time): read no goal off this run.", flush=True)
+    file = "launch" if name == "builds" else name
     began = time.monotonic()
-    done = subprocess.run(
-        [python, str(FOLDER / f"{name}.py"), *options],
-        cwd=FOLDER.parent,
-        env={**os.environ, "PYTHONPATH": str(FOLDER.parent)},
-        capture_output=True,
+    with subprocess.Popen(
+        [python, "-u", "-c", f"import {file}; {file}.measure(quick={quick})"],
+        env=_environment(),
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    said = done.stdout if done.returncode == 0 else f"{done.stdout}\n{done.stderr[-2000:]}"
-    said = said.replace(f"{FOLDER.parent}/", "")
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.replace(f"{FOLDER.parent}/", ""))
     seconds = round(time.monotonic() - began, 1)
-    return Run(name, done.returncode, said.strip("\n"), seconds, busy, quick, time.strftime("%Y-%m-%d"))
+    return Run(name, process.returncode, "".join(lines).strip("\n"), seconds, busy, time.strftime("%Y-%m-%d"))
+
+
+def _environment() -> dict[str, str]:
+    """What a benchmark inherits."""
+    # An installed package has its byte code; a checkout is to have it too.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    # Unless a benchmark is about the base server, each kernel and command imports torch by itself.
+    return {**kept, "PYTHONPATH": f"{FOLDER}:{FOLDER.parent}", base_server.VARIABLE: "0"}
 
 
 def report(runs: Sequence[Run]) -> list[str]:
-    """The lines of `RESULTS.md`."""
-    cores = len(os.sched_getaffinity(0))
-    busy = [each.name for each in runs if each.busy > QUIET]
+    """The lines of `RESULTS.md`; `scripts/generate` copies the missed goals from there."""
     lines = ["# Results", ""]
-    if quick := [each.name for each in runs if each.quick]:
-        lines += [f"**A quick run** of {', '.join(quick)}, which shows that they run. Read no goal off it.", ""]
-    if busy:
+    if busy := [each.name for each in runs if each.busy > QUIET]:
         lines += [f"**The machine had other work** before {', '.join(busy)}: their figures tell little.", ""]
     lines += ["| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in machine(cores).items()]
-    lines += ["", "![each figure as a part of its goal](results.svg)", ""]
-    lines += ["| benchmark | figure | value | at most | |", "|---|---|---|---|---|"]
-    for goal in (each for done in runs for each in done.goals()):
-        word = "met" if goal.met else "**missed**"
-        lines.append(f"| {goal.benchmark} | {goal.what} | {goal.value:g} {goal.unit} | {goal.limit:g} | {word} |")
+    lines += [f"| {name} | {value} |" for name, value in machine().items()]
+    lines += ["", "| benchmark | figure | value | at most | |", "|---|---|---|---|---|"]
+    for done in runs:
+        for met, what, value, unit, limit in _GOAL.findall(done.said):
+            word = "met" if met == "met" else "**missed**"
+            lines.append(f"| {done.name} | {what} | {value} {unit.strip()} | {limit} | {word} |")
     for done in runs:
         failed = f", **ended with {done.code}**" if done.code else ""
         took = f"{done.date}, {done.seconds:.0f} s{failed}"
@@ -179,41 +132,17 @@ def report(runs: Sequence[Run]) -> list[str]:
     return [*lines, ""]
 
 
-def machine(cores: int) -> dict[str, str]:
+def machine() -> Mapping[str, str]:
     """What they ran on."""
     cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
     return {
         "processor": f"{names[0] if names else platform.machine()}, {cores} cores",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "packages": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
-
-
-def draw(goals: Sequence[Goal]) -> str:
-    """A bar for each goal: its value as a part of what it may be at most, up to twice that."""
-    row, left, width = 18, 430, 240
-    height = row * (len(goals) + 1)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 90} {height}">',
-        "<style>text { font: 11px sans-serif }</style>",
-        f'<rect width="100%" height="{height}" fill="white"/>',
-    ]
-    for index, goal in enumerate(goals):
-        top = index * row + 4
-        share = goal.share()
-        color = "#2e7d32" if goal.met else "#b3261e"
-        text = f"{goal.benchmark}: {goal.what}".replace("&", "&amp;").replace("<", "&lt;")
-        parts += [
-            f'<text x="{left - 8}" y="{top + 11}" text-anchor="end">{text}</text>',
-            f'<rect x="{left}" y="{top}" width="{share * width / 2:.1f}" height="{row - 5}" fill="{color}"/>',
-            f'<text x="{left + share * width / 2 + 5:.1f}" y="{top + 11}">{goal.value:g} {goal.unit}</text>',
-        ]
-    middle = left + width / 2
-    parts.append(f'<path d="M{middle} 0V{height}" stroke="#444" stroke-dasharray="3 3"/>')
-    parts.append(f'<text x="{middle + 4}" y="{height - 4}">goal</text></svg>\n')
-    return "\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -36,9 +36,10 @@ _STOP = "from notebook_accel.launch.engines import base_server; base_server.stop
 def environment(python: str = sys.executable) -> Mapping[str, str]:
     """What a process of this interpreter needs in its environment to find the base server, which takes requests.
 
-    It lies in a folder of the run's own, so that it is none of the user's, nor that of other runs.
+    It lies in a folder of the run's own, so that it is none of the user's, nor that of other runs. Where no tests run,
+    as when pictures are taken, nothing is shared.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or _FOLDER not in os.environ:
         return {base_server.VARIABLE: "0"}
     found = {"TMPDIR": os.environ[_FOLDER], base_server.VARIABLE: "1"}
     _run(python, _START, found)
