@@ -1,7 +1,7 @@
 import { type Choice, load, save, visible } from "./charts/choice";
 import { Chooser } from "./charts/chooser";
 import { Enlarged } from "./charts/enlarged";
-import { SmallChart } from "./charts/smallChart";
+import { SmallChart, shownOf } from "./charts/smallChart";
 import type { Look } from "./charts/tools";
 import { make, newId, setChildren, setText } from "./dom";
 import type { State } from "./model";
@@ -56,7 +56,7 @@ export class Charts {
     for (const [name, chart] of this.#charts) {
       const metric = metrics[name];
       if (metric === undefined) continue;
-      chart.update(metric);
+      chart.update(metric, () => shownOf(name, metric));
       if (count === CHARTS_PER_FRAME) return true;
       if (chart.draw()) count += 1;
     }

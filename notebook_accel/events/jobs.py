@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from notebook_accel.events.base import Event, Frame, Phase
 
@@ -40,6 +40,8 @@ class JobStarted(Event):
     """The user's notes about it."""
     call: str = ""
     """The function with its arguments, as text."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Each argument as text, by the name of its parameter, also those that have their defaults."""
     versions: str = ""
     """The versions of Python, torch and this package."""
     checkpoint_dir: str = ""

@@ -87,28 +87,36 @@ class RunFact(TypedDict):
     """By which rows are sorted; `None` if that is the text."""
 
 
-class Run(TypedDict):
+class Curve(TypedDict):
     """A metric of one job, over the run."""
 
-    id: str
-    label: str
-    """What the job is called, and when it began."""
     by_step: bool
     """Whether `x` are steps; otherwise, the reports of each rank are counted."""
     x: list[float]
     """The steps, thinned; the middle one of those that share a point."""
     mean: list[float | None]
     """The mean of the ranks at each step; `None` if no value is finite."""
+
+
+class Run(TypedDict):
+    """One job of a comparison."""
+
+    id: str
+    label: str
+    """What the job is called, and if others are called the same, what tells them apart."""
+    curves: dict[str, Curve]
+    """Its metrics, by name: the one that is drawn in detail, and the first ones."""
     facts: list[RunFact]
-    """Its state, its values, and what it was launched with, in the order of the columns."""
+    """Its state, the arguments that differ between the jobs, its values, and the rest, in the order of the columns."""
     problem: str
     """Why the values are missing; empty if they aren't."""
 
 
 class Comparison(TypedDict):
-    """A metric of several jobs."""
+    """The metrics of several jobs."""
 
     metric: str
+    """The one that is drawn in detail."""
     names: list[str]
     """All metrics that any of the jobs has reported."""
     runs: list[Run]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,14 @@ from notebook_accel.launch.journal.writing import Journal
 class RecordedJob:
     """A job of two ranks that runs, and its journal."""
 
-    def __init__(self, name: str = "train", at: float = 0.0, checkpoint_dir: str = "") -> None:
-        self.job = Job(name, 0, 2, "2 × GPU", checkpoint_dir=checkpoint_dir)
+    def __init__(
+        self,
+        name: str = "train",
+        at: float = 0.0,
+        checkpoint_dir: str = "",
+        arguments: Mapping[str, str] | None = None,
+    ) -> None:
+        self.job = Job(name, 0, 2, "2 × GPU", checkpoint_dir=checkpoint_dir, arguments=arguments)
         self.job.started += at
         self._journal = Journal(self.job)
         self.record: Record = self._journal.open()

@@ -83,7 +83,7 @@ def test_runs_are_compared_for_who_is_logged_in(server: Server) -> None:
         end(job)
     query = "?" + urllib.parse.urlencode([*(("job", job.job.id) for job in jobs), ("metric", "a&b <i>")])
     status, found = ask(server, "GET", query, "comparison")
-    assert (status, [run["mean"] for run in found["runs"]]) == (200, [[2.0], [2.0]])
+    assert (status, [run["curves"]["a&b <i>"]["mean"] for run in found["runs"]]) == (200, [[2.0], [2.0]])
     assert ask(server, "GET", query, "comparison", Authorization="token 0")[0] == 403
     assert ask(server, "GET", "?metric=loss", "comparison")[0] == 400
 

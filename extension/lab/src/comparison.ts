@@ -1,4 +1,4 @@
-/** A tab of the main area, or a dialog, that compares a metric of several jobs, live while it is visible. */
+/** A tab of the main area, or a dialog, that compares the metrics of several jobs, live while it is visible. */
 import type { Poll } from "@lumino/polling";
 import { Widget } from "@lumino/widgets";
 import { render } from "lit-html";
@@ -32,7 +32,10 @@ export class ComparisonTab extends Widget {
     edit: (job: string) => Promise<void>,
   ) {
     super();
-    this.chart = new ComparisonChart((job) => void edit(job).then(() => this.poll.refresh()));
+    this.chart = new ComparisonChart(
+      (job) => void edit(job).then(() => this.poll.refresh()),
+      (metric) => this.choose(metric),
+    );
     this.id = `notebook-accel-comparison-${jobs.map((job) => job.id).join("-")}`;
     this.addClass("na-lab-comparison");
     this.addClass("na-panel"); // its colors and the looks of charts
@@ -74,6 +77,13 @@ export class ComparisonTab extends Widget {
     this.chart.update(found);
   }
 
+  /** Draws another metric in detail. */
+  private choose(metric: string): void {
+    this.metric = this.selected = metric;
+    this.draw(this.message);
+    void this.poll.refresh();
+  }
+
   private draw(message: string): void {
     this.message = message;
     const scale = (change: Partial<Scale>) => {
@@ -81,10 +91,7 @@ export class ComparisonTab extends Widget {
       this.chart.set(this.scale);
       this.draw(this.message);
     };
-    const onChange = (event: Event) => {
-      this.metric = this.selected = (event.target as HTMLSelectElement).value;
-      void this.poll.refresh();
-    };
+    const onChange = (event: Event) => this.choose((event.target as HTMLSelectElement).value);
     const names = this.names.map((name): [string, string] => [name, name]);
     // The name is not the node's: JupyterLab makes that a tab's panel.
     render(

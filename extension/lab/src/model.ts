@@ -92,24 +92,31 @@ export interface RunFact {
 }
 
 /** A metric of one job, over the run. */
-export interface Run {
-  id: string;
-  /** What the job is called, and when it began. */
-  label: string;
+export interface Curve {
   /** Whether `x` are steps; otherwise, the reports of each rank are counted. */
   by_step: boolean;
   /** The steps, thinned; the middle one of those that share a point. */
   x: number[];
   /** The mean of the ranks at each step; `None` if no value is finite. */
   mean: (number | null)[];
-  /** Its state, its values, and what it was launched with, in the order of the columns. */
+}
+
+/** One job of a comparison. */
+export interface Run {
+  id: string;
+  /** What the job is called, and if others are called the same, what tells them apart. */
+  label: string;
+  /** Its metrics, by name: the one that is drawn in detail, and the first ones. */
+  curves: Record<string, Curve>;
+  /** Its state, the arguments that differ between the jobs, its values, and the rest, in the order of the columns. */
   facts: RunFact[];
   /** Why the values are missing; empty if they aren't. */
   problem: string;
 }
 
-/** A metric of several jobs. */
+/** The metrics of several jobs. */
 export interface Comparison {
+  /** The one that is drawn in detail. */
   metric: string;
   /** All metrics that any of the jobs has reported. */
   names: string[];

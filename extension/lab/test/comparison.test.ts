@@ -7,16 +7,16 @@ import { RunTable } from "../src/runTable";
 const SCALE = { log: false, smoothing: 0 };
 
 function run(id: string, label: string, ...facts: Run["facts"]): Run {
-  return { id, label, by_step: true, x: [1, 2], mean: [1, null], facts, problem: "" };
+  const loss = { by_step: true, x: [1, 2], mean: [1, null] };
+  return { id, label, curves: { loss }, facts, problem: "" };
 }
 
-test("each job has a line in the color of its place, and jobs of one label are told apart", () => {
-  const runs = [run("a", "train()"), run("b", "other()"), run("c", "train()")];
-  const lines = linesOf({ metric: "loss", names: ["loss"], runs, complete: true }, SCALE, () => true);
+test("each job that has reported the metric has a line, in the color of its place", () => {
+  const runs = [run("a", "one()"), { ...run("b", "other()"), curves: {} }, run("c", "third()")];
+  const lines = linesOf(runs, "loss", SCALE, () => true);
   expect(lines.map(({ label, color }) => [label, color])).toEqual([
-    ["train() (a)", 0],
-    ["other()", 1],
-    ["train() (c)", 2],
+    ["one()", 0],
+    ["third()", 2],
   ]);
   expect(lines[0]?.y).toEqual([1, null]);
 });
@@ -46,10 +46,10 @@ test("runs are sorted by a column, as numbers where they are numbers, and filter
 });
 
 test("a line that is smoothed has its values behind it, and a logarithmic axis leaves out the others", () => {
-  const each = { ...run("a", "train()"), x: [1, 2, 3], mean: [4, 0, 1] };
-  const comparison = { metric: "loss", names: ["loss"], runs: [each], complete: true };
-  expect(linesOf(comparison, { log: true, smoothing: 0 }, () => true)[0]?.y).toEqual([4, null, 1]);
-  const lines = linesOf(comparison, { log: false, smoothing: 0.9 }, () => true);
+  const loss = { by_step: true, x: [1, 2, 3], mean: [4, 0, 1] };
+  const runs = [{ ...run("a", "train()"), curves: { loss } }];
+  expect(linesOf(runs, "loss", { log: true, smoothing: 0 }, () => true)[0]?.y).toEqual([4, null, 1]);
+  const lines = linesOf(runs, "loss", { log: false, smoothing: 0.9 }, () => true);
   expect(lines.map(({ style, label }) => [style, label])).toEqual([
     ["faint", ""],
     ["normal", "train()"],

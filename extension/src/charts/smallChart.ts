@@ -2,12 +2,37 @@ import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
 import { linesOf } from "./lines";
 import { formatStep, formatValue } from "./numbers";
-import { Plot } from "./plot";
+import { type Content, Plot } from "./plot";
 import { ofMetric } from "./table";
 
 const HEIGHT = 104;
 
-/** A chart among others: a line for the mean over the ranks, and a band from the minimum to the maximum. */
+/** What a small chart shows. */
+export interface Shown {
+  content: Content;
+  /** The last value; empty if there are several lines. */
+  now: string;
+  /** What matters most beside it. */
+  brief: string;
+  facts: string[];
+  /** Whether there are values at one step only: a number rather than a course. */
+  isSingle: boolean;
+}
+
+/** A line for the mean over the ranks, and a band from the minimum to the maximum. */
+export function shownOf(name: string, metric: Metric): Shown {
+  const table = ofMetric(name, metric);
+  const lines = linesOf([table], { byRank: false, smoothing: 0, log: false });
+  return {
+    content: { lines, marks: table.marks, range: table.extent, log: false },
+    now: metric.now,
+    brief: metric.brief,
+    facts: [metric.range, ...metric.facts].filter(Boolean),
+    isSingle: metric.x.length + metric.marks.length === 1,
+  };
+}
+
+/** A chart among others, which can be enlarged. */
 export class SmallChart {
   readonly element: HTMLElement;
   readonly plot: Plot;
@@ -19,8 +44,9 @@ export class SmallChart {
   #facts = make("div", "na-facts");
   #enlarge: HTMLButtonElement;
   #name: string;
-  #metric: Metric | undefined;
-  #drawn: Metric | undefined;
+  #source: object | undefined;
+  #shown: Shown | undefined;
+  #drawn: Shown | undefined;
 
   /**
    * @param sync The key that charts share whose crosshairs move together.
@@ -42,28 +68,31 @@ export class SmallChart {
     this.plot = new Plot(this.#picture, { height: HEIGHT, space, sync, onHover: (at) => this.#read(at) });
   }
 
-  /** Sets the texts, but not the picture. */
-  update(metric: Metric): void {
-    if (metric === this.#metric) return;
-    this.#metric = metric;
-    // A single value is a number, not a course.
-    const isSingle = metric.x.length + metric.marks.length === 1;
-    this.#picture.hidden = isSingle;
-    this.#enlarge.hidden = isSingle;
-    setText(this.#now, metric.now);
-    const facts = [metric.range, ...metric.facts].filter(Boolean);
-    setText(this.#facts, metric.brief);
-    setAttribute(this.element, "title", [`${this.#name}: ${metric.now}`, ...facts].join("\n"));
-    setAttribute(this.#picture, "aria-label", [`${this.#name}: ${metric.now}`, ...facts].join(", "));
+  /**
+   * Sets the texts, but not the picture.
+   *
+   * @param source What is shown; nothing changes as long as it is the same object.
+   * @param show Makes of it what is drawn.
+   */
+  update(source: object, show: () => Shown): void {
+    if (source === this.#source) return;
+    this.#source = source;
+    const shown = show();
+    this.#shown = shown;
+    setAttribute(this.element, "data-single", shown.isSingle ? "" : null);
+    setText(this.#now, shown.now);
+    setText(this.#facts, shown.brief);
+    this.#values.hidden = !shown.now && !shown.brief;
+    const first = shown.now ? `${this.#name}: ${shown.now}` : this.#name;
+    setAttribute(this.element, "title", [first, ...shown.facts].join("\n"));
+    setAttribute(this.#picture, "aria-label", [first, ...shown.facts].join(", "));
   }
 
   /** Draws the picture if it is not up to date; returns whether that took time. */
   draw(): boolean {
-    if (this.#metric === undefined || this.#metric === this.#drawn) return false;
-    const table = ofMetric(this.#name, this.#metric);
-    const lines = linesOf([table], { byRank: false, smoothing: 0, log: false });
-    const isDrawn = this.plot.draw({ lines, marks: table.marks, range: table.extent, log: false });
-    if (isDrawn) this.#drawn = this.#metric;
+    if (this.#shown === undefined || this.#shown === this.#drawn) return false;
+    const isDrawn = this.plot.draw(this.#shown.content);
+    if (isDrawn) this.#drawn = this.#shown;
     return isDrawn;
   }
 
@@ -85,7 +114,7 @@ export class SmallChart {
   #read(index: number | null): void {
     const step = index === null ? undefined : this.plot.steps()[index];
     const value = index === null ? null : this.plot.valueAt(0, index);
-    const isPast = step !== undefined && value !== null;
+    const isPast = step !== undefined && value !== null && this.#shown?.now !== "";
     setAttribute(this.#values, "data-past", isPast ? "" : null);
     setText(this.#past, isPast ? `${formatValue(value)} at ${formatStep(step)}` : "");
   }

@@ -1,20 +1,20 @@
-"""Compares a metric of several jobs: reads it from their reports when somebody looks, a limited time at each call."""
+"""Compares the metrics of several jobs: reads their reports when somebody looks, a limited time at each call."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import JobStarted
-from notebook_accel.jupyter.model import Comparison, Run, RunFact
+from notebook_accel.jupyter.model import Comparison, Curve, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
-from notebook_accel.jupyter.reader.run_metric import RunMetric
-from notebook_accel.launch.job.metric_charts import Drawing
+from notebook_accel.jupyter.reader.run_metric import RunMetrics
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Drawing
 from notebook_accel.launch.job.metric_text import metric_text
-from notebook_accel.launch.job.text import clock, date, shortened, value
+from notebook_accel.launch.job.text import clock, date, duration, shortened, value
 from notebook_accel.launch.job.text import title as title_of
 from notebook_accel.launch.journal.marks import Marks
 from notebook_accel.launch.journal.records import Record
@@ -23,28 +23,32 @@ MOST = 8
 """The most jobs of a comparison: as many as there are colors that differ."""
 READING = 0.5
 """Seconds for which one call may read."""
-_MOST_KEPT = 2 * MOST
+_SMALL = 60
+"""The most points of a metric beside the one that is asked for."""
 _TEXT_LIMIT = 300
+_NAME_LIMIT = 80
+"""The most characters of what tells a job from others of the same title."""
 
 
 class Comparisons:
-    """The metrics that were asked for lately. For one thread at a time."""
+    """The jobs that were asked for lately. For one thread at a time."""
 
     def __init__(self) -> None:
-        self._runs: dict[tuple[str, str], RunMetric] = {}
-        """By the job's ID and the metric; the last in order is the one that was used last."""
+        self._runs: dict[str, RunMetrics] = {}
+        """By the job's ID; the last in order is the one that was used last."""
 
     def compare(self, jobs: Sequence[str], metric: str, seconds: float = READING) -> Comparison:
-        """A metric of jobs, as far as it was read within the time that a call has.
+        """The metrics of jobs, as far as they were read within the time that a call has.
 
         Args:
             jobs: Their IDs; those beyond `MOST` are left out.
-            metric: The metric's name.
+            metric: The metric that is drawn in detail.
             seconds: How long to read; the next call continues.
         """
         deadline = time.monotonic() + seconds
         names: dict[str, None] = {}
-        runs: list[Run] = []
+        found: dict[str, tuple[RunMetrics, JobStarted]] = {}
+        problems: dict[str, str] = {}
         complete = True
         for job_id in jobs[:MOST]:
             try:
@@ -52,58 +56,110 @@ class Comparisons:
                 with telling_damage():
                     run = self._run(record, metric)
                     complete = run.read(deadline) and complete
-                    described = _described(run, metric, Marks.of(record))
+                    found[job_id] = run, Marks.of(record).on(run.start)
             except (UnknownJobError, JobLostError) as error:
-                self._runs.pop((job_id, metric), None)
-                runs.append(_missing(job_id, str(error)))
+                self._runs.pop(job_id, None)
+                problems[job_id] = str(error)
             else:
                 names.update(run.names)
-                runs.append(described)
+        starts = [start for _, start in found.values()]
+        varied = _varied(starts)
+        labels = _labels(starts, varied)
+        runs = [
+            _described(*found[job_id], metric, labels[job_id], varied)
+            if job_id in found
+            else _missing(job_id, problems[job_id])
+            for job_id in jobs[:MOST]
+        ]
         return {"metric": metric, "names": list(names), "runs": runs, "complete": complete}
 
-    def _run(self, record: Record, metric: str) -> RunMetric:
-        found = self._runs.pop((record.id, metric), None) or RunMetric(record, metric)
-        self._runs[record.id, metric] = found
-        while len(self._runs) > _MOST_KEPT:
+    def _run(self, record: Record, metric: str) -> RunMetrics:
+        found = self._runs.pop(record.id, None)
+        if found is None or not found.has(metric):
+            found = RunMetrics(record, metric)
+        self._runs[record.id] = found
+        while len(self._runs) > MOST:
             del self._runs[next(iter(self._runs))]
         return found
 
 
-def _described(run: RunMetric, metric: str, marks: Marks) -> Run:
-    drawing = run.drawn()
-    points = [] if drawing is None else drawing.points
-    start = marks.on(run.start)
-    title = start.title or title_of(start.name)
+def _varied(starts: Sequence[JobStarted]) -> list[str]:
+    """The arguments that differ between the jobs, in the order of the functions' parameters."""
+    names = dict.fromkeys(name for start in starts for name in start.arguments)
+    return [name for name in names if len({start.arguments.get(name) for start in starts}) > 1]
+
+
+def _labels(starts: Sequence[JobStarted], varied: Sequence[str]) -> dict[str, str]:
+    """What to call each job: its title, and if others have the same, what tells them apart."""
+    labels = {start.id: shortened(start.title or title_of(start.name), _TEXT_LIMIT) for start in starts}
+    more = (
+        lambda start: ", ".join(f"{name}={start.arguments[name]}" for name in varied if name in start.arguments),
+        lambda start: date(start.at),
+        lambda start: start.id,
+    )
+    for words_of in more:
+        given = list(labels.values())
+        shared = [start for start in starts if given.count(labels[start.id]) > 1]
+        for start in shared:
+            if words := words_of(start):
+                labels[start.id] += f", {shortened(words, _NAME_LIMIT)}"
+    return labels
+
+
+def _described(run: RunMetrics, start: JobStarted, metric: str, label: str, varied: Sequence[str]) -> Run:
+    small = run.drawn(_SMALL)
+    drawn = {**small, metric: run.drawn(MOST_BINS)[metric]} if metric in small else small
     return {
         "id": start.id,
-        "label": f"{shortened(title, _TEXT_LIMIT)}, {date(start.at)}",
-        "by_step": drawing is None or drawing.by_step,
-        "x": [point.x for point in points],
-        "mean": [None if math.isnan(point.mean) else point.mean for point in points],
-        "facts": list(_facts(run, start, drawing)),
-        "problem": "" if drawing is not None else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
+        "label": label,
+        "curves": {name: _curve(drawing) for name, drawing in drawn.items()},
+        "facts": list(_facts(run, start, metric, drawn, varied)),
+        "problem": "" if metric in drawn else f"it hasn't reported {shortened(metric, _TEXT_LIMIT)}",
+    }
+
+
+def _curve(drawing: Drawing) -> Curve:
+    return {
+        "by_step": drawing.by_step,
+        "x": [point.x for point in drawing.points],
+        "mean": [None if math.isnan(point.mean) else point.mean for point in drawing.points],
     }
 
 
 def _missing(job_id: str, problem: str) -> Run:
-    return {"id": job_id, "label": job_id, "by_step": True, "x": [], "mean": [], "facts": [], "problem": problem}
+    return {"id": job_id, "label": job_id, "curves": {}, "facts": [], "problem": problem}
 
 
-def _facts(run: RunMetric, start: JobStarted, drawing: Drawing | None) -> Iterator[RunFact]:
+def _facts(
+    run: RunMetrics, start: JobStarted, metric: str, drawn: Mapping[str, Drawing], varied: Sequence[str]
+) -> Iterator[RunFact]:
     end = run.end
     yield _fact("State", "running" if run.is_running else "ended" if end is None else end.status)
-    if drawing is not None:
-        yield _fact("Last", metric_text(drawing).now, None if drawing.last is None else drawing.last.mean)
-        if drawing.best is not None:
+    for name in varied:
+        text = start.arguments.get(name, "")
+        yield _fact(name, text, _number(text))
+    for name in sorted(drawn, key=lambda name: name != metric):
+        drawing = drawn[name]
+        yield _fact(name, metric_text(drawing).now, None if drawing.last is None else drawing.last.mean)
+        if name == metric and drawing.best is not None:
             where = f"at {'step' if drawing.by_step else 'report'} {drawing.best.x}"
             yield _fact("Best", f"{value(drawing.best.value)} {where}", drawing.best.value)
-    seconds = (end.at if end is not None else time.time()) - start.at
     if end is not None or run.is_running:
-        yield _fact("Time", clock(seconds), seconds)
+        seconds = (time.time() if end is None else end.at) - start.at
+        yield _fact("Time", clock(seconds) if end is None else duration(seconds), seconds)
     yield _fact("Ranks", str(start.world_size), start.world_size)
-    yield _fact("Call", shortened(start.call or start.name, _TEXT_LIMIT))
+    yield _fact("Began", date(start.at), start.at)
     yield _fact("Notes", shortened(start.notes, _TEXT_LIMIT))
+    yield _fact("Call", shortened(start.call or start.name, _TEXT_LIMIT))
     yield _fact("Notebook", run.notebook)
+
+
+def _number(text: str) -> float | None:
+    """The number that an argument is, by which rows are sorted."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _fact(name: str, text: str, order: float | None = None) -> RunFact:

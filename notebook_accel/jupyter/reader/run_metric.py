@@ -1,4 +1,4 @@
-"""A metric of a job on disk, thinned: any one, read on demand, or the main one, while the job is read."""
+"""Metrics of a job on disk, thinned: several, read on demand, or the main one, while the job is read."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from collections.abc import Collection, Iterator
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import JobEnded, Reports
 from notebook_accel.launch.job import metric_charts, progress
-from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
+from notebook_accel.launch.job.metric_charts import Chart, Drawing, LastAttempt
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.slices import Slices
 from notebook_accel.launch.journal.state_file import StoredState, version_of
+from notebook_accel.panel.panel_charts import MOST_CHARTS
 
 _MOST_NAMES = 300
 
 
-class RunMetric:
-    """One metric of the last attempt of a job."""
+class RunMetrics:
+    """Metrics of the last attempt of a job."""
 
     def __init__(self, record: Record, name: str) -> None:
         """Finds the job's beginning.
+
+        Args:
+            record: The job.
+            name: A metric that is read in any case, beside the first ones that the job has reported.
 
         Raises:
             JobLostError: The journal can't be read.
@@ -35,7 +40,7 @@ class RunMetric:
         self.names: dict[str, None] = {}
         """All metrics, in the order in which they came."""
         self._record = record
-        self._metric = LastAttempt(name)
+        self._metrics = {name: LastAttempt(name)}
         self._tail = ReportTail(record.reports)
         self._slices = Slices(self._read)
 
@@ -60,20 +65,30 @@ class RunMetric:
         """Whether the job runs."""
         return self._end is None and self._record.is_running()
 
-    def drawn(self) -> Drawing | None:
-        """What to draw now; `None` if the metric was not reported."""
+    def has(self, name: str) -> bool:
+        """Whether a metric is among those that are read, or was not reported yet."""
+        return name in self._metrics or name not in self.names
+
+    def drawn(self, most: int) -> dict[str, Drawing]:
+        """What to draw now of each metric that was reported, in at most `most` points."""
         running = range(self.start.size) if self.is_running else ()
-        chart = self._metric.chart
-        return None if chart is None else metric_charts.draw(chart, running, MOST_BINS)
+        charts = {name: self._metrics[name].chart for name in self.names if name in self._metrics}
+        return {name: metric_charts.draw(chart, running, most) for name, chart in charts.items() if chart is not None}
 
     def _read(self) -> Iterator[None]:
         with reading_reports():
             for rank, reports in self._tail.read():
-                for names in reports.names:
-                    if len(self.names) < _MOST_NAMES:
-                        self.names.update(dict.fromkeys(names))
-                self._metric.add(rank, reports)
+                self._add(rank, reports)
                 yield
+
+    def _add(self, rank: int, reports: Reports) -> None:
+        for name in dict.fromkeys(name for names in reports.names for name in names):
+            if len(self.names) < _MOST_NAMES:
+                self.names[name] = None
+            if name not in self._metrics and len(self._metrics) <= MOST_CHARTS:
+                self._metrics[name] = LastAttempt(name)
+        for metric in self._metrics.values():
+            metric.add(rank, reports)
 
 
 @contextlib.contextmanager

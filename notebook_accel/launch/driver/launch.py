@@ -85,6 +85,7 @@ class Launch:
             title=planned.config.title,
             notes=planned.config.notes,
             call=planned.call,
+            arguments=planned.arguments,
             versions=run_facts.versions(),
             checkpoint_dir="" if saved is None else saved.checkpoint_dir,
             part_of=planned.part_of,

@@ -284,7 +284,8 @@ class Prepared:
         found, name, isolated = self, name_of(function), self.engine.isolated
         if isolated:
             found = found.noting(assigned_globals.notice(function, self.planned.world_size))
-        found = replace(found, planned=replace(found.planned, call=run_facts.call(name, args, kwargs)))
+        call, arguments = run_facts.call(name, args, kwargs), run_facts.arguments(function, args, kwargs)
+        found = replace(found, planned=replace(found.planned, call=call, arguments=arguments))
         packed = payload.pack(function, args, kwargs) if isolated else payload.wrap_in_process(function, args, kwargs)
         return found.noting(changed_modules.notice(packed, name)), packed
 

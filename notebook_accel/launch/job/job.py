@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from notebook_accel.errors import JobCancelledError
@@ -45,6 +45,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
         title: str = "",
         notes: str = "",
         call: str = "",
+        arguments: Mapping[str, str] | None = None,
         versions: str = "",
         checkpoint_dir: str = "",
         part_of: str = "",
@@ -66,6 +67,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
                 title=title,
                 notes=notes,
                 call=call,
+                arguments=arguments or {},
                 versions=versions,
                 checkpoint_dir=checkpoint_dir,
                 part_of=part_of,

@@ -47,6 +47,8 @@ class Plan:
     """Choices that were made for the user, one per line."""
     call: str = ""
     """The function and its arguments as text, to be shown with the job."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """The arguments as text, by the names of their parameters."""
     part_of: str = ""
     """The ID of the sweep that the launch is a trial of; empty if it is none."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import platform
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 _MOST = 500
 """Characters of a call."""
+_MOST_ARGUMENTS = 100
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _PACKAGES = ("notebook-accel", "torch")
 
@@ -24,6 +26,20 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     given = [*map(short.repr, args), *(f"{key}={short.repr(value)}" for key, value in kwargs.items())]
     text = f"{name}({', '.join(given)})"
     return text if len(text) <= _MOST else f"{text[: _MOST - 2]}…)"
+
+
+def arguments(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments of a call as text, by parameter, with the defaults; empty if the parameters aren't known."""
+    try:
+        bound = inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {}
+    bound.apply_defaults()
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        is_rest = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        found.update(value if is_rest else {name: value})
+    return {name: short(value) for name, value in list(found.items())[:_MOST_ARGUMENTS]}
 
 
 def short(value: Any) -> str:
