@@ -32,8 +32,9 @@ class PanelCharts:
         self._pacer = pacer or Pacer(_SECONDS, _SHARE)
         self._chosen: list[str] | None = None
         """The metrics that the user wants to see; `None` for the first ones."""
-        self._next = 0
         self.drawn: dict[str, Metric] = {}
+        self.values: dict[int, dict[str, float]] = {}
+        """The last values of each rank as they were then, so that rows and charts are of one moment."""
 
     def choose(self, names: list[str]) -> None:
         """Sets which metrics to draw. Any thread may call it."""
@@ -42,19 +43,13 @@ class PanelCharts:
     def update_all(self) -> None:
         """Draws every chart."""
         self.drawn = {name: metric(self._job, name) for name in self._names()}
+        self.values = {state.rank: dict(state.metrics) for state in self._job.ranks}
 
     def update(self) -> None:
-        """Draws the charts of new metrics, or redraws the next chart in turn, at a limited rate."""
-        if not self._pacer.is_due():
-            return
-        with self._pacer:
-            names = self._names()
-            due = [name for name in names if name not in self.drawn]
-            if names and not due:
-                due = [names[self._next % len(names)]]
-                self._next += 1
-            kept = {name: drawn for name, drawn in self.drawn.items() if name in names}
-            self.drawn = {**kept, **{name: metric(self._job, name) for name in due}}
+        """Draws every chart, at a limited rate."""
+        if self._pacer.is_due():
+            with self._pacer:
+                self.update_all()
 
     def _names(self) -> list[str]:
         names, chosen = progress.metric_names(self._job), self._chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from notebook_accel import events
@@ -164,7 +165,7 @@ class StateMaker:
         return {**rank, "done": done, "mark": mark, "host": host}
 
     def _rank(self, state: RankState, found: Overview) -> Rank:
-        line = rank_line(state, waits=found.waits)
+        line, metrics = rank_line(state, waits=found.waits), self._charts.values.get(state.rank, {})
         return {
             "phase": state.phase.value,
             "host": "",
@@ -179,7 +180,7 @@ class StateMaker:
             "usage": resources.brief(state) or _memory(state),
             "usage_facts": resources.facts(state),
             "warning": resources.warning(state),
-            "values": {name: value(number) for name, number in list(state.metrics.items())[:MOST_CHARTS]},
+            "values": {name: value(number) for name, number in islice(metrics.items(), MOST_CHARTS)},
             "bars": self._rank_bars(state),
             "lines": _lines(state, self._most_lines(state)),
             "stack": self._stacks.get(state.rank) or self._requested.text(state),

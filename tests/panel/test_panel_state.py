@@ -337,18 +337,20 @@ def test_what_is_no_number_can_be_told() -> None:
     json.dumps(state, allow_nan=False)
 
 
-def test_new_metrics_are_charted_at_once_and_the_others_in_their_turn() -> None:
+def test_charts_and_rows_are_of_one_moment() -> None:
     job = a_job(2)
-    maker = StateMaker(job, Pacer(0.0, 1e9))
-    before = maker.whole()
-    told = []
-    for step in (100, 101):
-        job.apply(0, Metrics({"loss": 9.0, "lr": 0.1, "norm": 2.0}, step))
+    pacer = Pacer(0.0, 1e9)
+    maker = StateMaker(job, pacer)
+    maker.whole()
+    for step, is_due in ((100, True), (101, False)):
+        for rank in range(2):
+            job.apply(rank, Metrics({"loss": float(step), "lr": step / 1000, "norm": 2.0 * step}, step))
+        pacer.is_due = lambda is_due=is_due: is_due  # type: ignore[method-assign]
         maker.update_metrics()
         state = maker.make()
-        told.append(list(diff(before, state)["metrics"]))
-        before = state
-    assert told == [["lr", "norm"], ["loss"]]
+        shown = {name: drawn["now"] for name, drawn in state["metrics"].items()}
+        assert shown == {"loss": "100", "lr": "0.1", "norm": "200"}
+        assert [state["ranks"][rank]["values"] for rank in ("0", "1")] == [shown, shown]
 
 
 @pytest.mark.parametrize("value", [3.0, 0.0, -1e-12, 6e23, 5e-324])
