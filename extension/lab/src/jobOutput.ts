@@ -15,7 +15,7 @@ const JOB_ID = /^[0-9a-f]{12}$/;
 const SAVED = ["text/html", "text/plain"];
 /** The least pause between two requests while nobody can see the output, in milliseconds. */
 const UNSEEN_PAUSE = 1000;
-/** How often a job that has just begun may not be found: it is recorded a moment later. */
+/** How often the server may fail to answer for a job that has just begun, or not find it yet on a disk that is shared. */
 const PATIENCE = 5;
 
 /** What an output is about: a job and, until it has ended, the state that the panel begins with. */

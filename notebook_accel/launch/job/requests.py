@@ -71,6 +71,8 @@ class Runner:
     """Requests that the ranks stop."""
     show: Callable[[], object] = lambda: None
     """Shows the job below the current cell."""
+    record: Callable[[], object] = lambda: None
+    """Records the job on disk now, on any thread, if that can be done."""
     request_ranks: RequestRanks = no_replies
     """Sends a request to the ranks, and calls back, on any thread, with their replies."""
     shorten_traceback: Callable[[BaseException], object] = lambda error: None

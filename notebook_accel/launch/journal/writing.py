@@ -14,6 +14,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -119,7 +120,10 @@ class Journal:
         self._log_due = 0.0
         """When the log may be written between two writes of everything."""
         self._last_keepalive = time.monotonic()
+        self._lock = threading.RLock()
+        """Held while the job is written: a view on another thread may need it to be recorded."""
         self._requests = RequestHandler(job)
+        job.runner.record = self.begin
         job.listen(self._on_event)
 
     def open(self) -> Record:
@@ -184,6 +188,10 @@ class Journal:
                         self._record.saved_launch.unlink()
 
     def _write(self, *, last: bool = False) -> None:
+        with self._lock:
+            self._write_locked(last=last)
+
+    def _write_locked(self, *, last: bool) -> None:
         if self._failed and not last:
             self._spill_reports()
             return

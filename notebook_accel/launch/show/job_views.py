@@ -66,7 +66,7 @@ class Views:
         open_view, self._open_view = self._open_view, None
         if open_view is not None:
             try:
-                self._views.insert(0, open_view(self._job))
+                self._views.append(open_view(self._job))  # last: it may name the job, which is recorded by then
             except Exception as error:
                 self._report_failure(error)
 

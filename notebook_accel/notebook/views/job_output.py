@@ -6,20 +6,15 @@ busy, and not once the kernel is gone. `extension/lab/src/jobOutput.ts` draws th
 
 from __future__ import annotations
 
-import time
-
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.journal import records
 from notebook_accel.notebook.views.static_views import HTML_INTERVAL, Bundle, RedrawnView
 from notebook_accel.panel import html_page
-from notebook_accel.panel.pacing import JobPacer
 from notebook_accel.panel.panel_state import StateMaker
 
 MIME = "application/vnd.notebook-accel.job+json"
 _INTERVAL = 20.0
 """Seconds between two drawings of the HTML beside it, which a notebook has that is saved in between."""
-RECORDED_WITHIN = 5.0
-"""Seconds within which a job is on disk, unless it can't be recorded."""
 
 
 class JobOutput(RedrawnView):
@@ -29,15 +24,12 @@ class JobOutput(RedrawnView):
     """The page looks at the job's records, and its server says so there."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(job, draw, _INTERVAL)
-        self._check_due: float | None = time.monotonic() + RECORDED_WITHIN
-
-    def refresh(self) -> None:
-        if self._check_due is not None and time.monotonic() > self._check_due:
-            self._check_due = None
-            if not records.are_of(self._job.id):  # the page would wait for it in vain
-                self._draw, self._pacer = html_page.bundle, JobPacer(self._job, HTML_INTERVAL)
-        super().refresh()
+        if not records.are_of(job.id):
+            job.runner.record()  # at once: the page asks for it as soon as it has the output
+        if records.are_of(job.id):
+            super().__init__(job, draw, _INTERVAL)
+        else:  # it can't be, and the page would ask for it in vain
+            super().__init__(job, html_page.bundle, HTML_INTERVAL)
 
 
 def draw(job: Job) -> Bundle:

@@ -13,10 +13,9 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.journal import pages
+from notebook_accel.launch.journal import pages, records
 from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.notebook import views
-from notebook_accel.notebook.views import job_output
 from notebook_accel.notebook.views.job_output import MIME, JobOutput
 from notebook_accel.notebook.views.widget import WidgetView
 
@@ -58,9 +57,9 @@ def test_a_page_that_has_announced_itself_draws_the_panel_and_another_gets_the_w
 
 def test_the_output_names_the_job_and_has_html_beside_it(shown: list[Mapping[str, Any]]) -> None:
     job = Job("train", 0, 2)
-    journal = Journal(job)
+    Journal(job)
     view = JobOutput(job)
-    journal.open()
+    assert records.are_of(job.id), "the page would ask for it in vain"
     assert shown[0][MIME]["job"] == job.id
     assert shown[0][MIME]["state"]["head"]["name"] == "train()"
     view.refresh()
@@ -71,15 +70,9 @@ def test_the_output_names_the_job_and_has_html_beside_it(shown: list[Mapping[str
     assert "done" in shown[-1]["text/plain"]
 
 
-def test_a_job_that_cannot_be_recorded_is_shown_as_html(
-    shown: list[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_output, "RECORDED_WITHIN", -1.0)
+def test_a_job_that_cannot_be_recorded_is_shown_as_html(shown: list[Mapping[str, Any]]) -> None:
     job = Job("train", 0, 2)
     view = JobOutput(job)
-    assert MIME in shown[0]
-    view.refresh()
-    view.refresh()
     assert set(shown[-1]) == {"text/html", "text/plain"}
     job.finish(Status.DONE)
     view.finish()
