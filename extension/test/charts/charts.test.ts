@@ -42,17 +42,15 @@ describe("charts", () => {
     expect(texts(panel, ".na-facts")).toEqual(["best 0.4 at step 9"]);
   });
 
-  it("are only a number while there is a single value", async () => {
-    const single = aMetric({ now: "12345", x: [1], mean: [12345] });
-    const { panel, model } = await open({ loss: aMetric(), parameters: single });
-    const hidden = (selector: string) =>
-      [...panel.querySelectorAll<HTMLElement>(`.na-chart ${selector}`)].map((each) => each.hidden);
-    expect(hidden(".na-plot")).toEqual([false, true]);
-    expect(hidden(".na-enlarge")).toEqual([false, true]);
+  it("are marked while there is a single value, which is only a number once the job is over", async () => {
+    const parameters = aMetric({ now: "12345", x: [1], mean: [12345] });
+    const { panel, model } = await open({ loss: aMetric(), parameters });
+    const single = () => [...panel.querySelectorAll<HTMLElement>(".na-chart")].map((each) => "single" in each.dataset);
+    expect(single()).toEqual([false, true]);
     expect(texts(panel, ".na-chart-now .na-value")).toEqual(["0.5", "12345"]);
     model.receive({ seq: 1 }, { metrics: { parameters: { x: [1, 2], mean: [12345, 12346] } } });
     await drawn();
-    expect(hidden(".na-plot")).toEqual([false, false]);
+    expect(single()).toEqual([false, false]);
   });
 
   it("come later than the names of their metrics, whatever these are", async () => {
