@@ -17,7 +17,7 @@ export class ComparisonChart {
   private readonly tooltip = new Tooltip();
   private readonly frame = make("div", "na-plot", { role: "img" }, this.tooltip.element);
   private readonly plot: Plot;
-  private readonly tiles = make("div", "na-charts", { role: "group", "aria-label": "All metrics" });
+  private readonly tiles = make("div", "na-charts", { role: "group", "aria-label": "Small charts" });
   private readonly small = new Map<string, SmallChart>();
   private readonly sync = newId();
   private readonly resizes = new ResizeObserver(() => this.draw());
