@@ -93,8 +93,7 @@ def test_figures_of_pyplot_are_shown(kernel: Notebook) -> None:
 import matplotlib.pyplot as plt
 plt.plot([0, 1])
 plt.show()
-plt.plot([rank(), 2])
-plt.show()
+plt.plot([rank(), 2])  # shown at the end, as that of a cell
 """,
     )
     pictures = [bundle["image/png"] for bundle in cell.bundles if "image/png" in bundle]

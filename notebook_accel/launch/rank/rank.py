@@ -34,6 +34,7 @@ from notebook_accel.launch.rank import disconnect, exceptions, forked_child, int
 from notebook_accel.launch.rank.channel_thread import ChannelThread
 from notebook_accel.launch.rank.debug_adapter import Debugger
 from notebook_accel.launch.rank.memory import Memory
+from notebook_accel.launch.rank.patches import ipython
 from notebook_accel.launch.system import memory, own_process
 from notebook_accel.launch.wire import payload
 from notebook_accel.launch.wire.constants import REPORT_INTERVAL, STACKS_SIGNAL
@@ -189,7 +190,11 @@ class Rank:
             sent = call.definitions
             self._channel_thread.emit(PhaseChanged(Phase.RUNNING), at_once=at_once)
             stage = "running"
-            value = forked_child.call(call)
+            try:
+                value = forked_child.call(call)
+            finally:
+                if self._isolated:
+                    ipython.show_open_figures()
             stage = "returning"
             return Returned(payload.pack_value(value, call.definitions))
         except SystemExit as error:

@@ -1,7 +1,7 @@
 """Patches IPython's display functions: what a rank displays is sent to the driver, which shows it below the cell.
 
-They work as in the notebook: with figures and `plt.show()`, with updates and `clear_output`, and `display` needs no
-import. The shell that they need is created when something is displayed for the first time.
+They work as in the notebook: with figures, with updates and `clear_output`, and `display` needs no import. The shell
+that they need is created when something is displayed for the first time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,21 @@ def install() -> None:
     """Patches the functions once IPython is imported."""
     when_imported(dict.fromkeys(_MODULES, _patch))
     builtins.display = _display  # type: ignore[attr-defined]
+
+
+def show_open_figures() -> None:
+    """Shows the figures that pyplot still holds, and closes them, as Jupyter does at the end of a cell."""
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    inline: Any = sys.modules.get("matplotlib_inline.backend_inline")
+    if pyplot is None or inline is None or not events.is_drawn() or not pyplot.get_fignums():
+        return
+    if not pyplot.get_backend().endswith("inline"):
+        return
+    try:
+        # In interactive mode, which is also that of cells on ranks, the back end knows what it hasn't shown yet.
+        (inline.flush_figures if pyplot.isinteractive() else pyplot.show)()
+    except Exception:
+        traceback.print_exc()  # the function itself has not failed
 
 
 def _display(*values: Any, **options: Any) -> Any:
