@@ -65,6 +65,16 @@ def test_arguments_that_differ_are_columns_and_tell_runs_apart(comparisons: Comp
     assert runs[1]["label"] != runs[2]["label"]
 
 
+def test_an_argument_and_a_metric_of_one_name_have_a_column_each(comparisons: Comparisons) -> None:
+    made = [RecordedJob(arguments={"lr": text}) for text in ("0.3", "0.05")]
+    for each in made:
+        each.reach(1, 0.01, name="lr")
+        end(each)
+    runs = comparisons.compare([each.job.id for each in made], "loss")["runs"]
+    facts = {fact["name"]: fact["text"] for fact in runs[0]["facts"]}
+    assert (facts["lr (argument)"], facts["lr"]) == ("0.3", "0.01")
+
+
 def test_a_metric_beyond_the_first_is_read_when_it_is_asked_for(comparisons: Comparisons, job: RecordedJob) -> None:
     job.add(*((rank, Metrics({f"m{number}": float(number) for number in range(30)}, 1)) for rank in range(2)))
     first = comparisons.compare([job.job.id], "m0")["runs"][0]

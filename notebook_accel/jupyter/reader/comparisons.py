@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from notebook_accel.errors import JobLostError
 from notebook_accel.events import JobStarted
@@ -63,7 +63,7 @@ class Comparisons:
             else:
                 names.update(run.names)
         starts = [start for _, start in found.values()]
-        varied = _varied(starts)
+        varied = {name: f"{name} (argument)" if name in names else name for name in _varied(starts)}
         labels = _labels(starts, varied)
         runs = [
             _described(*found[job_id], metric, labels[job_id], varied)
@@ -89,7 +89,7 @@ def _varied(starts: Sequence[JobStarted]) -> list[str]:
     return [name for name in names if len({start.arguments.get(name) for start in starts}) > 1]
 
 
-def _labels(starts: Sequence[JobStarted], varied: Sequence[str]) -> dict[str, str]:
+def _labels(starts: Sequence[JobStarted], varied: Iterable[str]) -> dict[str, str]:
     """What to call each job: its title, and if others have the same, what tells them apart."""
     labels = {start.id: shortened(start.title or title_of(start.name), _TEXT_LIMIT) for start in starts}
     more = (
@@ -106,7 +106,7 @@ def _labels(starts: Sequence[JobStarted], varied: Sequence[str]) -> dict[str, st
     return labels
 
 
-def _described(run: RunMetrics, start: JobStarted, metric: str, label: str, varied: Sequence[str]) -> Run:
+def _described(run: RunMetrics, start: JobStarted, metric: str, label: str, varied: Mapping[str, str]) -> Run:
     small = run.drawn(_SMALL)
     drawn = {**small, metric: run.drawn(MOST_BINS)[metric]} if metric in small else small
     return {
@@ -131,13 +131,22 @@ def _missing(job_id: str, problem: str) -> Run:
 
 
 def _facts(
-    run: RunMetrics, start: JobStarted, metric: str, drawn: Mapping[str, Drawing], varied: Sequence[str]
+    run: RunMetrics, start: JobStarted, metric: str, drawn: Mapping[str, Drawing], varied: Mapping[str, str]
 ) -> Iterator[RunFact]:
+    """What a row of the table says.
+
+    Args:
+        run: The job's metrics.
+        start: How the job was started.
+        metric: The one that is drawn in detail, which comes first.
+        drawn: What is known of each metric.
+        varied: The arguments that differ between the jobs, and what their columns are called.
+    """
     end = run.end
     yield _fact("State", "running" if run.is_running else "ended" if end is None else end.status)
-    for name in varied:
+    for name, column in varied.items():
         text = start.arguments.get(name, "")
-        yield _fact(name, text, _number(text))
+        yield _fact(column, text, _number(text))
     for name in sorted(drawn, key=lambda name: name != metric):
         drawing = drawn[name]
         yield _fact(name, metric_text(drawing).now, None if drawing.last is None else drawing.last.mean)
