@@ -49,7 +49,7 @@ export class Controls {
   }
 
   /** A value with a button that changes it; Escape brings the value back that it has. */
-  #field(model: Model, { action, name, value, hint, step }: Field): TemplateResult {
+  #field(model: Model, { action, name, value, hint, example, step }: Field): TemplateResult {
     const text = this.#typed.get(name)?.text ?? value;
     const onInput = (event: Event) => {
       this.#typed.set(name, { text: (event.target as HTMLInputElement).value, over: value });
@@ -70,6 +70,7 @@ export class Controls {
       <label class="na-field">
         <span class="na-key">${name}</span>
         <input class="na-input" type=${step ? "number" : "text"} step=${step || nothing} title=${hint || nothing}
+          placeholder=${example || nothing}
           .value=${live(text)} @input=${onInput} @keydown=${onKey}>
       </label>
       <button type="submit" class="na-control" aria-label="Set ${name}" ?disabled=${text === value}>Set</button>

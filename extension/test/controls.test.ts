@@ -8,7 +8,7 @@ const MODEL: Model = {
     { action: "pause", label: "Pause", hint: "Pause it", possible: true },
     { action: "checkpoint", label: "Save checkpoint", hint: "not possible: no folder", possible: false },
   ],
-  fields: [{ action: "tune", name: "lr", value: "0.1", hint: "at least 0", step: "any" }],
+  fields: [{ action: "tune", name: "lr", value: "0.1", hint: "at least 0", example: "", step: "any" }],
   feedback: "",
 };
 
@@ -44,7 +44,7 @@ test("a value is sent as it was typed, and what is typed outlives an update", ()
   expect(feedback()).toBe("lr=0.01 is refused");
   button("Set").click();
   expect(sent).toEqual([{ cmd: "control", action: "tune", name: "lr", value: "0.01" }]);
-  controls.update({ ...MODEL, fields: [{ action: "tune", name: "lr", value: "0.01", hint: "", step: "any" }] });
+  controls.update({ ...MODEL, fields: [{ action: "tune", name: "lr", value: "0.01", hint: "", example: "", step: "any" }] });
   expect(button("Set").disabled).toBe(true);
 });
 
@@ -56,7 +56,7 @@ test("Escape brings the value back", () => {
 });
 
 test("a condition is sent as text", () => {
-  const field = { action: "stop when", name: "Stop when", value: "", hint: "such as loss > 10", step: "" };
+  const field = { action: "stop when", name: "Stop when", value: "", hint: "such as loss > 10", example: "loss is NaN", step: "" };
   controls.update({ ...MODEL, fields: [field] });
   expect(input().type).toBe("text");
   input().value = "loss > 10";

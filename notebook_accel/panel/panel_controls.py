@@ -130,9 +130,18 @@ class PanelControls:
     def _stop_field(self) -> list[Field]:
         """The conditions that stop a job, if it reports metrics."""
         conditions = rules.stop_conditions(self._job)
-        if not conditions and not progress.metric_names(self._job):
+        metric = progress.main_metric(progress.metric_names(self._job))
+        if not conditions and metric is None:
             return []
-        return [{"action": STOP_WHEN, "name": "Stop when", "value": conditions, "hint": _STOP_HINT, "step": ""}]
+        field: Field = {
+            "action": STOP_WHEN,
+            "name": "Stop when",
+            "value": conditions,
+            "hint": _STOP_HINT,
+            "example": f"{metric or 'loss'} is NaN",
+            "step": "",
+        }
+        return [field]
 
     def _calls(self, values: Mapping[str, float], text: str) -> dict[str, Callable[[], object]]:
         job = self._job
@@ -174,7 +183,7 @@ def _tunable(tunable: TunableChanged) -> Field:
         f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
     )
     step = "1" if tunable.whole else "any"
-    return {"action": TUNE, "name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "step": step}
+    return {"action": TUNE, "name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "example": "", "step": step}
 
 
 def _number(text: str, *, whole: bool) -> float:

@@ -88,6 +88,8 @@ class Field(TypedDict):
     value: str
     hint: str
     """Its limits, or what to write; empty if there is nothing to say."""
+    example: str
+    """What the field shows while it is empty."""
     step: str
     """What a number is a multiple of: `1`, or `any`; empty if the value is text."""
 
