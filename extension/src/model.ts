@@ -103,6 +103,8 @@ export interface Field {
   value: string;
   /** Its limits, or what to write; empty if there is nothing to say. */
   hint: string;
+  /** What the field shows while it is empty. */
+  example: string;
   /** What a number is a multiple of: `1`, or `any`; empty if the value is text. */
   step: string;
 }

@@ -44,7 +44,10 @@ test("a value is sent as it was typed, and what is typed outlives an update", ()
   expect(feedback()).toBe("lr=0.01 is refused");
   button("Set").click();
   expect(sent).toEqual([{ cmd: "control", action: "tune", name: "lr", value: "0.01" }]);
-  controls.update({ ...MODEL, fields: [{ action: "tune", name: "lr", value: "0.01", hint: "", example: "", step: "any" }] });
+  controls.update({
+    ...MODEL,
+    fields: [{ action: "tune", name: "lr", value: "0.01", hint: "", example: "", step: "any" }],
+  });
   expect(button("Set").disabled).toBe(true);
 });
 
@@ -56,7 +59,14 @@ test("Escape brings the value back", () => {
 });
 
 test("a condition is sent as text", () => {
-  const field = { action: "stop when", name: "Stop when", value: "", hint: "such as loss > 10", example: "loss is NaN", step: "" };
+  const field = {
+    action: "stop when",
+    name: "Stop when",
+    value: "",
+    hint: "such as loss > 10",
+    example: "loss is NaN",
+    step: "",
+  };
   controls.update({ ...MODEL, fields: [field] });
   expect(input().type).toBe("text");
   input().value = "loss > 10";
