@@ -5,8 +5,8 @@ import { type Block, rankSpans } from "./blocks";
 
 const FONTS = ["bold", "italic", "underline", "inverse"] as const;
 /** The eight colors of a terminal, light or dark, as the theme names them. */
-const COLORS = ["muted", "red", "green", "ochre", "blue", "purple", "teal", "ink"];
-const BACKGROUNDS = ["grey", ...COLORS.slice(1, -1), "grey"];
+const COLORS = ["muted", "red", "green", "ocher", "blue", "purple", "teal", "ink"];
+const BACKGROUNDS = ["gray", ...COLORS.slice(1, -1), "gray"];
 
 /** Draws lines, with what was searched for marked, in lowercase. Everything that a rank has written becomes text nodes. */
 export function drawBlock(block: Block, labeled: boolean, query: string): HTMLElement {
