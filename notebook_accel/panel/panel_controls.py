@@ -183,7 +183,14 @@ def _tunable(tunable: TunableChanged) -> Field:
         f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}" if high else ""
     )
     step = "1" if tunable.whole else "any"
-    return {"action": TUNE, "name": tunable.name, "value": f"{tunable.value:g}", "hint": limits, "example": "", "step": step}
+    return {
+        "action": TUNE,
+        "name": tunable.name,
+        "value": f"{tunable.value:g}",
+        "hint": limits,
+        "example": "",
+        "step": step,
+    }
 
 
 def _number(text: str, *, whole: bool) -> float:
