@@ -49,13 +49,15 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
   const pin = html`<button type="button" class="na-lab-pin" title=${row.pinned ? "Unpin" : "Pin to the top of the list"}
     aria-label="Pin ${row.title}, job ${row.id}" aria-pressed=${row.pinned}
     @click=${() => actions.pin(row)}>${row.pinned ? "★" : "☆"}</button>`;
+  const edit = html`<button type="button" class="na-lab-edit" title=${EDIT}
+    aria-label="Edit ${row.title}, job ${row.id}" @click=${() => actions.edit(row)}>✎</button>`;
   return html`<li class="na-lab-job" data-job=${row.id} data-status=${row.status} data-state=${row.state}>
     <div class="na-lab-heading">
       <input class="na-lab-choice" type="checkbox" title="Select this job for a comparison"
         aria-label="Compare ${row.title}, job ${row.id}" .checked=${live(isChosen)}
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title" title=${row.title}>${row.title}</span>
-      ${row.code ? pin : nothing}
+      ${row.code ? [edit, pin] : nothing}
       <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
@@ -70,7 +72,6 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
       ${button(row.code !== "", "Attach", ATTACH, actions.attach)}
       ${button(row.resumable, "Resume", RESUME, actions.resume)}
       ${button(!row.live && row.cell !== "", "Run Again", RUN_AGAIN, actions.runAgain)}
-      ${button(row.code !== "", "Edit", EDIT, actions.edit)}
       ${button(!row.live, "Delete", DELETE, actions.remove)}
     </div>
   </li>`;
