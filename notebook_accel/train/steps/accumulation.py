@@ -47,26 +47,26 @@ class NoSync(NullContext):
             self._strategy.set_gradient_sync(model, before)
 
 
-class _Block(NoSync):
+class _Block(NullContext):
     """What `accumulate` returns. A block within it is about the same batch.
 
     Args:
         accumulation: What has decided about the batch.
-        models: Those whose gradients are not synced within it.
+        syncing: Whether gradients are synced within it.
     """
 
-    __slots__ = ("_accumulation",)
+    __slots__ = ("_accumulation", "_syncing")
 
-    def __init__(self, accumulation: Accumulation, models: Sequence[nn.Module]) -> None:
-        super().__init__(accumulation.strategy, models)
+    def __init__(self, accumulation: Accumulation, syncing: NullContext) -> None:
         self._accumulation = accumulation
+        self._syncing = syncing
 
     def __enter__(self) -> None:
         self._accumulation.open_blocks += 1
-        super().__enter__()
+        self._syncing.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
+        self._syncing.__exit__(*error)
         self._accumulation.open_blocks -= 1
 
 
@@ -126,8 +126,9 @@ class Accumulation:
         state.turn += 1
         if not self.open_blocks:
             state.sync_gradients = self._is_due(models)
-        skips = not state.sync_gradients and self._supports_no_sync and not state.sync_each_batch
-        return _Block(self, models if skips else ())
+        if state.sync_gradients or not self._supports_no_sync or state.sync_each_batch:
+            return _Block(self, NO_OP)
+        return _Block(self, NoSync(self.strategy, models))
 
     def _is_due(self, models: Sequence[nn.Module]) -> bool:
         """Counts a batch of these models; returns whether their optimizers step after it."""
@@ -135,13 +136,14 @@ class Accumulation:
         if state.sync_with_dataloader and state.end_of_dataloader:
             self._end(models)
             return True
-        self._step = self._start + 1
+        step = self._start + 1
+        counts = self._counts
         for model in reversed(models):  # the first one decides
-            self._step = self._counts.get(model, self._start) + 1
-            self._counts[model] = self._step
+            counts[model] = step = counts.get(model, self._start) + 1
         if not models:
-            self._start += 1
-        return self._step % state.num_steps == 0
+            self._start = step
+        self._step = step
+        return step % state.num_steps == 0
 
     def _end(self, models: Sequence[nn.Module]) -> None:
         """Restarts the count after the last batch of a loader, in which each model should step once."""
