@@ -12,7 +12,7 @@ from notebook_accel.jupyter.model import Comparison, Curve, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.jupyter.reader.run_metric import RunMetrics
-from notebook_accel.launch.job.metric_charts import MOST_BINS, Drawing
+from notebook_accel.launch.job.metric_charts import Drawing
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.launch.job.text import clock, date, duration, shortened, value
 from notebook_accel.launch.job.text import title as title_of
@@ -107,8 +107,7 @@ def _labels(starts: Sequence[JobStarted], varied: Iterable[str]) -> dict[str, st
 
 
 def _described(run: RunMetrics, start: JobStarted, metric: str, label: str, varied: Mapping[str, str]) -> Run:
-    small = run.drawn(_SMALL)
-    drawn = {**small, metric: run.drawn(MOST_BINS)[metric]} if metric in small else small
+    drawn = run.drawn(metric, _SMALL)
     return {
         "id": start.id,
         "label": label,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from notebook_accel.errors import JobLostError, StreamError
 from notebook_accel.events import JobEnded, Reports
 from notebook_accel.launch.job import metric_charts, progress
-from notebook_accel.launch.job.metric_charts import Chart, Drawing, LastAttempt
+from notebook_accel.launch.job.metric_charts import MOST_BINS, Chart, Drawing, LastAttempt
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.launch.journal.slices import Slices
@@ -69,11 +69,15 @@ class RunMetrics:
         """Whether a metric is among those that are read, or was not reported yet."""
         return name in self._metrics or name not in self.names
 
-    def drawn(self, most: int) -> dict[str, Drawing]:
-        """What to draw now of each metric that was reported, in at most `most` points."""
+    def drawn(self, detailed: str, most: int) -> dict[str, Drawing]:
+        """What to draw now of each metric that was reported: `detailed` in `MOST_BINS` points, others in `most`."""
         running = range(self.start.size) if self.is_running else ()
         charts = {name: self._metrics[name].chart for name in self.names if name in self._metrics}
-        return {name: metric_charts.draw(chart, running, most) for name, chart in charts.items() if chart is not None}
+        return {
+            name: metric_charts.draw(chart, running, MOST_BINS if name == detailed else most)
+            for name, chart in charts.items()
+            if chart is not None
+        }
 
     def _read(self) -> Iterator[None]:
         with reading_reports():
