@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,14 +139,26 @@ def steps(rounds: int) -> None:
 
 def epochs(kernel: Kernel, rounds: int) -> None:
     """The throughput of 2 gloo ranks."""
+    title = f"An epoch of 40 batches on {RANKS} ranks, ms"
+    for name, ratio in on_ranks(kernel, title, train, MODELS, rounds, "by hand"):
+        goal(f"time of an epoch, notebook-accel / by hand, {name.partition(':')[0]}", ratio, 1 / 0.98)
+
+
+def on_ranks(
+    kernel: Kernel,
+    title: str,
+    measured: Callable[[str, int], dict[str, Spread]],
+    names: Iterable[str],
+    rounds: int,
+    peer: str,
+) -> list[tuple[str, float]]:
+    """Measures each of the names on the ranks, beside the peer; returns the median of the ratios of each."""
     rows = {}
-    for name in MODELS:
-        found = kernel.spreads(train, name, rounds, ranks=RANKS)
-        rows[name] = (found["notebook-accel"], found["by hand"])
-    versus(f"An epoch of 40 batches on {RANKS} ranks, ms", ("notebook-accel", "by hand"), rows)
-    for name, (ours, hand) in rows.items():
-        what = f"time of an epoch, notebook-accel / by hand, {name.partition(':')[0]}"
-        goal(what, ours.over(hand).median, 1 / 0.98)
+    for name in names:
+        found = kernel.spreads(measured, name, rounds, ranks=RANKS)
+        rows[name] = (found["notebook-accel"], found[peer])
+    versus(title, ("notebook-accel", peer), rows)
+    return [(name, ours.over(other).median) for name, (ours, other) in rows.items()]
 
 
 def train(name: str, rounds: int) -> dict[str, Spread]:
@@ -159,13 +171,9 @@ def train(name: str, rounds: int) -> dict[str, Spread]:
 
 def evaluations(kernel: Kernel, rounds: int) -> None:
     """`gather_for_metrics` on 2 gloo ranks."""
-    rows = {}
-    for name in EVALUATIONS:
-        found = kernel.spreads(gather, name, rounds, ranks=RANKS)
-        rows[name] = (found["notebook-accel"], found["Accelerate"])
-    versus(f"{SAMPLES:,} samples on {RANKS} ranks, ms", ("notebook-accel", "Accelerate"), rows)
-    for name, (ours, peer) in rows.items():
-        goal(f"time of an evaluation, notebook-accel / Accelerate, {name}", ours.over(peer).median, 1)
+    title = f"{SAMPLES:,} samples on {RANKS} ranks, ms"
+    for name, ratio in on_ranks(kernel, title, gather, EVALUATIONS, rounds, "Accelerate"):
+        goal(f"time of an evaluation, notebook-accel / Accelerate, {name}", ratio, 1)
 
 
 class Rows(Dataset[Any]):
