@@ -84,7 +84,7 @@ class _Agent:
 
     @contextlib.contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
-        before = {signum: signal.signal(signum, self._forward) for signum in elastic.SIGNALS}
+        before = {signum: signal.signal(signum, self._forward) for signum in elastic.heeded_signals()}
         before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._notify_waiting)
         try:
             yield

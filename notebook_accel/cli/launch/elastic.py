@@ -26,6 +26,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that the command forwards to the agent, where torch passes them on to the ranks."""
 
 
+def heeded_signals() -> list[signal.Signals]:
+    """`SIGNALS`, without a hangup that the command was started to ignore: `nohup` keeps a launch past the login."""
+    return [each for each in SIGNALS if each is not signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
+
+
 @dataclass(frozen=True)
 class Order:
     """What the agent should run."""
@@ -52,7 +57,7 @@ def run_agent(order: Order, end: int) -> NoReturn:
     try:
         own_process.adopt_orphans()
         store.start_guard()  # while this process has one thread
-        for signum in SIGNALS:
+        for signum in heeded_signals():
             signal.signal(signum, signal.SIG_DFL)
         _import_torch()
         threading.Thread(target=_terminate_on_close, args=(end,), name="notebook-accel-end", daemon=True).start()
@@ -143,7 +148,7 @@ def _heed_each_signal_once() -> None:
     """
     from torch.distributed.elastic.multiprocessing import api
 
-    handle, heeded = api._terminate_process_handler, set[int]()
+    handle, heeded = api._terminate_process_handler, set[int](SIGNALS) - set(heeded_signals())
 
     def handle_once(signum: int, frame: FrameType | None) -> None:
         if signum not in heeded:

@@ -156,13 +156,15 @@ def _reasons() -> dict[signal.Signals, StopReason]:
 @contextlib.contextmanager
 def _forwarding_signals(requests: StopRequests) -> Iterator[None]:
     """Turns signals into requests to stop: the first one, and a second interrupt, which kills the ranks."""
+    from notebook_accel.cli.launch.elastic import heeded_signals
+
     reasons = _reasons()
 
     def submit(signum: int, _: FrameType | None) -> None:
         if not requests.received or signum == signal.SIGINT:
             requests.submit(reasons[signal.Signals(signum)])
 
-    before = {signum: signal.signal(signum, submit) for signum in reasons}
+    before = {signum: signal.signal(signum, submit) for signum in heeded_signals()}
     try:
         yield
     finally:

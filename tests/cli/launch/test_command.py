@@ -282,7 +282,14 @@ def waiting(tmp_path: Path, door: Sequence[str] = (), before: str = "") -> Itera
     command = [sys.executable, "-m", "notebook_accel", "launch", "--num_processes", "2", *door, str(script)]
     # Its folder is to be empty at the end, and a base server's stays.
     environ = {**os.environ, "TMPDIR": str(tmp_path), base_server.VARIABLE: "0"}
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_IGN),  # as `nohup` does
+    )
     assert process.stdout is not None
     others: list[psutil.Process] = []
     try:
@@ -340,8 +347,14 @@ def test_no_rank_outlives_its_launch(tmp_path: Path, door: str, way: str, monkey
 
 @pytest.mark.parametrize("door", DOORS)
 def test_ranks_have_their_time_to_save_however_often_their_launch_is_terminated(tmp_path: Path, door: str) -> None:
-    """As by a supervisor that signals all processes of a control group, and the command beside."""
+    """As by a supervisor that signals all processes of a control group, and the command beside.
+
+    The end of the login comes first, which `nohup` has the launch ignore.
+    """
     with waiting(tmp_path, DOORS[door], SAVE_WHEN_TERMINATED) as launch:
+        for process in (launch.command, launch.starter):
+            process.send_signal(signal.SIGHUP)
+            wait_until(partial(is_taken, process.pid, signal.SIGHUP))
         launch.command.terminate()
         wait_until(lambda: len(list(tmp_path.glob("saving *"))) == 2)
         for process in (launch.starter, launch.command, launch.starter):
