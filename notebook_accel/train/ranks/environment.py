@@ -55,6 +55,15 @@ class Environment:
     """Whether Accelerate's `PARALLELISM_CONFIG_*` variables are for an Accelerator without dimensions."""
 
 
+_UNAVAILABLE = {
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed's ZeRO runs as FSDP2 here: unset it, and start the script with "
+    "`notebook-accel launch` and the same configuration file, or pass Accelerator(deepspeed_plugin=DeepSpeedPlugin())",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM is not available here: unset it, and use FSDP, or "
+    "Accelerator(torch_tp_plugin=...) for tensor parallel layers",
+}
+"""Accelerate's variables for what is not here, and what to do instead. They would otherwise train with DDP."""
+
+
 def read(environ: Mapping[str, str] | None = None) -> Environment:
     """Reads the environment: the variables of torchrun, of this package's launches, and of `accelerate launch`.
 
@@ -69,6 +78,9 @@ def read(environ: Mapping[str, str] | None = None) -> Environment:
             f"WORLD_SIZE={size} means that there are other ranks, but {' and '.join(missing)} is not set, so this one "
             "cannot find them: start it with notebook_launcher or torchrun, or unset WORLD_SIZE"
         )
+    for name, instead in _UNAVAILABLE.items():
+        if flag(environ, name):
+            raise ConfigurationError(f"{name} is set, perhaps by `accelerate launch`, but {instead}")
     precision = (environ.get("ACCELERATE_MIXED_PRECISION") or "no").lower()
     if precision not in PRECISIONS:
         raise ConfigurationError(f"ACCELERATE_MIXED_PRECISION={precision!r} must be one of {', '.join(PRECISIONS)}")

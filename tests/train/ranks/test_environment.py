@@ -41,6 +41,8 @@ def test_a_rank_reads_the_environment_of_its_launch(environ: dict[str, str], fou
         ({"WORLD_SIZE": "2"}, "RANK and MASTER_ADDR and MASTER_PORT is not set"),
         ({"ACCELERATE_MIXED_PRECISION": "fp64"}, "must be one of no, fp16, bf16, fp8"),
         ({"ACCELERATE_USE_CPU": "maybe"}, "must be true or false"),
+        ({"ACCELERATE_USE_DEEPSPEED": "true"}, "DeepSpeed's ZeRO runs as FSDP2 here"),
+        ({"ACCELERATE_USE_MEGATRON_LM": "true"}, "Megatron-LM is not available here"),
     ],
 )
 def test_what_means_nothing_is_refused(environ: dict[str, str], message: str) -> None:
