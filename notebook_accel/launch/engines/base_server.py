@@ -184,7 +184,8 @@ def _is_on(environment: Mapping[str, str]) -> bool:
 
 def _address(environment: Mapping[str, str]) -> Path:
     """The address of the base server whose forks are like processes that this one starts."""
-    return _folder() / _digest([*_installation(), at_start(environment), inherited.fixed()])
+    installation, like_this = _digest(_installation()), _digest([at_start(environment), inherited.fixed()])
+    return _folder() / f"{installation[:8]}-{like_this}"
 
 
 def _installation() -> list[str]:

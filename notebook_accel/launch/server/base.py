@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from notebook_accel.errors import StreamError
@@ -39,6 +40,8 @@ _PAUSE = 60.0
 _LEAST_MEMORY = 2**29
 """Bytes of free memory below which it ends, which frees half as much."""
 _MOST_WAITING = 64
+_MOST_IDLE = 3
+"""Base servers of an installation that stay without a kernel. Each login has one, for example: its control group."""
 
 
 def main(fd: int, path: str, modules: Sequence[str], harmless: Sequence[str], idle: float) -> None:
@@ -224,10 +227,25 @@ class BaseServer(_Half):
         os._exit(0)
 
     def _check(self) -> None:
-        if not self._kernels and time.monotonic() - self._last_used >= self._idle:
+        if not self._kernels and (time.monotonic() - self._last_used >= self._idle or self._is_surplus()):
             self._end()
         if limits.free_memory() < _LEAST_MEMORY:
             self._end()
+
+    def _is_surplus(self) -> bool:
+        """Whether there are `_MOST_IDLE` others of the same installation that were used later."""
+        own = Path(self._path)
+        installation = own.name.partition("-")[0]
+        with contextlib.suppress(OSError):  # one of them has just ended
+            used = own.stat().st_mtime_ns
+            others = [each for each in own.parent.glob(f"{installation}-*") if each.is_socket()]
+            return sum(each.stat().st_mtime_ns > used and _is_listening(each) for each in others) >= _MOST_IDLE
+        return False
+
+    def _note_use(self) -> None:
+        self._last_used = time.monotonic()
+        with contextlib.suppress(OSError):
+            os.utime(self._path)  # for the others
 
     def _on_end(self, pid: int) -> None:
         if pid == self._trained_pid:
@@ -287,7 +305,7 @@ class BaseServer(_Half):
                 client.close()
 
     def _start(self, request: Mapping[str, Any], client: Channel, fds: Sequence[int]) -> None:
-        self._last_used = time.monotonic()
+        self._note_use()
         if request["kernel"] not in self._kernels and (end := own_process.watch(request["kernel"])) is not None:
             self._kernels[request["kernel"]] = end
             self.register(end, partial(self._on_end_of_kernel, request["kernel"]))
@@ -304,7 +322,18 @@ class BaseServer(_Half):
         end = self._kernels.pop(kernel)
         self.unregister(end)
         os.close(end)
-        self._last_used = time.monotonic()
+        self._note_use()
+
+
+def _is_listening(address: Path) -> bool:
+    """Whether the process that made this socket lives."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(address))
+        except OSError as error:
+            return isinstance(error, BlockingIOError)  # its queue is full
+    return True
 
 
 def _become_trained(imported: Imported, requests: socket.socket, modules: Sequence[str], parent: int) -> None:

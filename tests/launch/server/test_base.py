@@ -334,8 +334,20 @@ def test_a_variable_that_a_build_for_gpus_reads_as_it_is_imported_needs_another_
     base_server.stop()
 
 
-def test_it_ends_without_kernels(folder: Path) -> None:
-    base_server.stop()
+def test_it_ends_without_kernels(base: int) -> None:
+    """Once three others of its installation have been used later, or none has used it for some time."""
+    ((address, _),) = base_server.running()
+    installation = address.name.partition("-")[0]
+    with contextlib.ExitStack() as others:
+        for name in ("elsewhere-1", f"{installation}-killed", *(f"{installation}-{each}" for each in (1, 2, 3))):
+            assert base_server.of_this_process() is not None  # it looks around after each request
+            other = others.enter_context(socket.socket(socket.AF_UNIX))
+            other.bind(str(address.with_name(name)))
+            others.callback(address.with_name(name).unlink)
+            if not name.endswith("killed"):
+                other.listen()
+        base_server.of_this_process()
+        assert not outlive([base])
     wait_until(lambda: base_server.start(os.environ, idle=2.0))  # once the other one has ended
     wait_until(lambda: status() is not None)
     wait_until(lambda: status() is None)
