@@ -857,7 +857,7 @@ def answer(notebook: Notebook, lines: list[str], prompt: str = "rank 1 (Pdb)") -
 @pytest.mark.versions
 def test_the_frame_that_has_failed_can_be_looked_into(cells: Cells):
     cells.fails("def inner(secret):\n    raise ValueError(secret)\nouter = 'seen'\nif rank: inner(40 + rank)")
-    found = cells.notebook.begin("%accelerate debug 1")
+    found = cells.notebook.begin("%debug")  # on the rank that has failed
     answer(cells.notebook, ["p secret + 1", "up", "p outer", "q"])
     cells.notebook.finish(found)
     assert found.error is None

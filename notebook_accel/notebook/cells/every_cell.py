@@ -299,7 +299,9 @@ def _runs_in_kernel(statement: ast.stmt) -> bool:
     if method == "run_cell_magic":
         return name in OWN_CELL_MAGICS
     return method == "run_line_magic" and (
-        name in _KERNEL_MAGICS or (name in _EXTENSION_MAGICS and argument.strip() == _EXTENSION)
+        name in _KERNEL_MAGICS
+        or (name in _EXTENSION_MAGICS and argument.strip() == _EXTENSION)
+        or (name == "debug" and not argument.strip())  # which goes to the rank that has failed
     )
 
 

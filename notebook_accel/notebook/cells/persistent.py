@@ -11,7 +11,7 @@ from typing import Any
 
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
-from notebook_accel.errors import LaunchError
+from notebook_accel.errors import LaunchError, RankError
 from notebook_accel.events import AttemptStarted
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.launch import unpickled
@@ -85,6 +85,8 @@ class PersistentRanks:
         """The number of cells that have run."""
         self.failed: frozenset[int] = frozenset()
         """The ranks on which the most recent failing cell failed."""
+        self.error: RankError | None = None
+        """What that cell has raised."""
         self._generation = 0
         self._may_be_broken = False
         """The last cell failed or was interrupted, so ranks may be at different collectives of their process group."""
@@ -221,6 +223,7 @@ class PersistentRanks:
             states = [job.ranks[rank] for rank in members]
             raised = rank_error.error(states, oom_killed=attempt.oom_killed, world_size=self.size)
             raised.args = (f"{raised}{self._losses_text()}",)
+            self.error = raised
             job.finish(Status.FAILED, error=raised)
 
     def _survivors_text(self) -> str:

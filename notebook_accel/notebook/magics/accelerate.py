@@ -6,7 +6,8 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from notebook_accel.errors import ConfigurationError, NotebookAccelError
+from notebook_accel.errors import ConfigurationError, NotebookAccelError, RankError
+from notebook_accel.launch.show import console
 from notebook_accel.notebook.ipython import completion, here_cells, tracebacks
 
 if TYPE_CHECKING:
@@ -17,6 +18,10 @@ NAME = "accelerate"
 _LINE, _CELL = f"%{NAME}", f"%%{NAME}"
 _RANK = "rank"
 _EVERY_CELL = "notebook_accel.notebook.cells.every_cell"
+_ENDED = (
+    "the ranks that failed have ended, so this is the notebook's own frame. To look into a rank, call breakpoint() in "
+    "the function, or call the function in a cell with %%accelerate, whose ranks keep running, and then run %debug"
+)
 
 
 def register(shell: InteractiveShell) -> None:
@@ -41,6 +46,7 @@ def register(shell: InteractiveShell) -> None:
     ipython.register_magic_function(accelerate, "line", NAME)
     ipython.register_magic_function(accelerate_cell, "cell", NAME)
     ipython.register_magic_function(rank_cell, "cell", _RANK)
+    ipython.debugger = partial(_debugger, shell)
     here_cells.register(shell)
     completion.register(shell, COMPLETERS)
 
@@ -50,6 +56,7 @@ def unregister(shell: InteractiveShell) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop(NAME, None)
     shell.magics_manager.magics["cell"].pop(_RANK, None)
+    vars(shell).pop("debugger", None)
     here_cells.unregister(shell)
     if _EVERY_CELL in sys.modules:
         sys.modules[_EVERY_CELL].current(shell).turn_off()
@@ -82,6 +89,20 @@ def run(shell: InteractiveShell, line: str) -> Any:
     except NotebookAccelError as error:
         tracebacks.shorten(error)  # the user can see the line
         raise
+
+
+def _debugger(shell: InteractiveShell, force: bool = False) -> None:
+    """What `%debug` opens: for an error of a cell on the ranks, `%accelerate debug`."""
+    error = getattr(sys, "last_value", None)
+    if isinstance(error, RankError) and error.failures:
+        from notebook_accel.notebook.cells import session as sessions
+
+        ranks = sessions.current(shell).ranks
+        if ranks is not None and ranks.error is error:
+            run(shell, "debug")
+            return
+        console.current.notice(_ENDED)
+    type(shell).debugger(shell, force)  # type: ignore[no-untyped-call]
 
 
 def _rank_options(line: str) -> str:
