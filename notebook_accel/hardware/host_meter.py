@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _SHARED_MEMORY = "/dev/shm"
+_FIRST_SECONDS = 0.1
+"""What the CPU did is known only from two moments; the system counts in hundredths of a second."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class HostReading:
     """This machine at one moment."""
 
     cpu: float
-    """Percent of all cores since the last reading; 0 at the first."""
+    """Percent of all cores since the last reading, and at the first one, in a tenth of a second before it."""
     cores: int
     """Logical cores."""
     spaces: Mapping[str, Space]
@@ -42,11 +45,16 @@ class HostMeter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._last = _cpu_seconds()
+        self._last: tuple[float, float] | None = None
+        """What had been counted at the last reading."""
 
     def read(self) -> HostReading:
-        """Measures now."""
-        before, self._last = self._last, _cpu_seconds()
+        """Measures now. The first reading takes a tenth of a second."""
+        before = self._last
+        if before is None:
+            before = _cpu_seconds()
+            time.sleep(_FIRST_SECONDS)
+        self._last = _cpu_seconds()
         busy, total = (now - then for now, then in zip(self._last, before, strict=True))
         cpu = 100 * min(1.0, max(0.0, busy / total)) if total > 0 else 0.0  # the difference of rounded seconds
         return HostReading(cpu, os.cpu_count() or 1, dict(self._spaces()))
