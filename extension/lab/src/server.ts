@@ -7,6 +7,8 @@ import type { Comparison, DeviceListing, JobListing, NotedOutput, PanelUpdate } 
 const MISSING =
   "This Jupyter server doesn't have notebook-accel's extension. Install notebook-accel where Jupyter itself is " +
   "installed, and restart the server.";
+const UNREACHABLE =
+  "The Jupyter server can't be reached. What is shown here is from before; it goes on once the server answers.";
 
 /**
  * The user's last jobs.
@@ -78,7 +80,10 @@ async function ask(method: string, path: string[], query = "", content?: object)
     url,
     { method, ...(content && { body: JSON.stringify(content) }) },
     settings,
-  );
+  ).catch((error: Error) => {
+    if (isUnreachable(error)) error.message = UNREACHABLE; // browsers say "Failed to fetch", or something else
+    throw error;
+  });
   if (response.ok) return response;
   // Jupyter answers with JSON wherever the extension answers at all.
   const answer = (await response.json().catch(() => null)) as { message?: unknown } | null;
