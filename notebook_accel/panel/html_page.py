@@ -79,7 +79,9 @@ def draw(job: Job, *, fallback: bool = False) -> str:
         parts += [_total(job, found), _stall(job), _warnings(job)]
         parts += [metrics, ranks] if job.status.ended else [ranks, metrics]
         parts += [_stacks(job)]
-    return div("".join(parts), "max-width:80em;line-height:1.4")
+    # JupyterLab shows the first line of the HTML in place of outputs that are collapsed.
+    summary = f"{job.title} {job.status.value}" if job.status.ended else job.title
+    return f"<!-- {text(summary)} -->\n" + div("".join(parts), "max-width:80em;line-height:1.4")
 
 
 def _head(job: Job, found: Overview, dated: bool) -> str:

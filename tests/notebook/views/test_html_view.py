@@ -352,6 +352,7 @@ def test_a_brief_job_is_one_line() -> None:
     job = Job("f", 0, 8)
     job.finish(Status.DONE)
     assert "<table" not in html_page.draw(job)
+    assert html_page.draw(job).startswith("<!-- f() done -->\n"), "what JupyterLab shows of a collapsed output"
     assert html_page.bundle(job)["text/plain"].startswith("f() on 8 ranks: done")
     assert "\n" not in html_page.bundle(job)["text/plain"]
 
