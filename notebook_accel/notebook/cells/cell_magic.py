@@ -83,7 +83,7 @@ def run_code(shell: InteractiveShell, arguments: CellArguments, code: CellCode) 
     source, text, filename, _ = code
     _check_code(code)
     session = sessions.current(shell)
-    ranks = session.ready(arguments.size)
+    ranks = session.ready(arguments.size, keep=arguments.keep)
     members = arguments.members(ranks)
     ranks.ensure_ready(members)
     cell = Cell(

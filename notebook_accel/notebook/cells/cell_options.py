@@ -36,6 +36,7 @@ class CellArguments:
     show: str | None
     name: str | None
     block: bool
+    keep: bool = False
 
     def members(self, ranks: PersistentRanks) -> Sequence[int]:
         """The ranks that run the cell."""
@@ -50,13 +51,20 @@ class _CellMagic(MagicCommand):
 @click.option(
     "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
 )
+@click.option("--keep", is_flag=True, help="With -n: ranks of another number get the variables of rank 0.")
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cell: 0,2-3.")
 @click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
 @click.option("--as", "name", metavar="NAME", help="Stores the last expression's value on each rank in the list NAME.")
 @click.option("--no-block", is_flag=True, help="Runs the cell in the background; its value is a Job.")
 @click.argument("rest", nargs=-1, metavar="")
 def command(
-    size: str | None, ranks: str | None, show: str | None, name: str | None, no_block: bool, rest: tuple[str, ...]
+    size: str | None,
+    keep: bool,
+    ranks: str | None,
+    show: str | None,
+    name: str | None,
+    no_block: bool,
+    rest: tuple[str, ...],
 ) -> CellArguments:
     """Checks the options of a line."""
     if rest:
@@ -66,7 +74,9 @@ def command(
         )
     if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
         raise ConfigurationError(f"--as {name}: expected the name of a variable")
-    return CellArguments(parse_size(size), ranks, show, name, block=not no_block)
+    if keep and size is None:
+        raise ConfigurationError("--keep is for another number of ranks, as in %%accelerate -n 4 --keep")
+    return CellArguments(parse_size(size), ranks, show, name, block=not no_block, keep=keep)
 
 
 def parse_size(text: str | None) -> int | None:

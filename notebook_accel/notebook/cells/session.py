@@ -67,7 +67,9 @@ class Session:
             if keep:
                 return self._hand_over(self.ranks, size)
             names = self.ranks.own_names()
-            lost = f"the old variables are lost: {names}" if names else "the old variables are lost"
+            lost = "the old variables are lost"
+            if names:
+                lost += f": {names} (--keep passes on those of rank 0)"
             console.current.notice(f"starting {counted(size)} instead of {self.ranks.size}; {lost}")
             self.stop()
         if self.ranks is None:
