@@ -25,6 +25,8 @@ export class Charts {
   #job: string | undefined;
   #sent = "";
   #state: State | undefined;
+  /** The place of the chart that is drawn next. */
+  #next = 0;
   #sync = newId();
   /** Draws the charts that had no room until now. */
   #resizes: ResizeObserver;
@@ -33,7 +35,7 @@ export class Charts {
     this.#questions = questions;
     this.#redraw = redraw;
     this.#chooser = new Chooser((choice) => this.#choose(choice));
-    this.element.append(this.#grid, this.#note, this.#chooser.element);
+    this.element.append(this.#grid, this.#chooser.element, this.#note);
     this.#resizes = new ResizeObserver(redraw);
     this.#resizes.observe(this.element);
   }
@@ -52,13 +54,24 @@ export class Charts {
     this.#layOut();
     this.element.hidden = head.metric_names.length === 0;
     this.#enlarged?.update(metrics, head.metric_names, Object.keys(state.ranks).length > 1);
-    let count = 0;
     for (const [name, chart] of this.#charts) {
       const metric = metrics[name];
-      if (metric === undefined) continue;
-      chart.update(metric, () => shownOf(name, metric));
+      if (metric !== undefined) chart.update(metric, () => shownOf(name, metric));
+    }
+    return this.#drawNext();
+  }
+
+  /** Draws the pictures in turn, so that all of them are seen where frames are rare and each brings new values. */
+  #drawNext(): boolean {
+    const charts = [...this.#charts.values()];
+    const first = this.#next;
+    let count = 0;
+    for (let index = 0; index < charts.length; index += 1) {
       if (count === CHARTS_PER_FRAME) return true;
-      if (chart.draw()) count += 1;
+      const at = (first + index) % charts.length;
+      if (!(charts[at] as SmallChart).draw()) continue;
+      count += 1;
+      this.#next = at + 1;
     }
     return false;
   }

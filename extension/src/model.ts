@@ -77,9 +77,9 @@ export interface Head {
   stopping: number;
   /** The ranks that failed, in the order in which they failed. */
   failed: number[];
-  /** All metrics, in the order in which they were first reported. */
+  /** The metrics, in the order in which they were first reported. */
   metric_names: string[];
-  /** How many metrics have no chart, and where to find them; empty if every metric has one. */
+  /** How many metrics are left out of `metric_names`, and where to find them; empty if none are. */
   metrics_note: string;
   /** The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it. */
   kernel_lost_note: string;
@@ -174,8 +174,10 @@ export interface Metric {
   facts: string[];
   /** Whether `x` are steps; otherwise, the reports of each rank are counted. */
   by_step: boolean;
-  /** The steps, thinned; the middle one of those that share a point. */
+  /** The steps, thinned; the first one of those that share a point. */
   x: number[];
+  /** The last one of them; empty if none share a point. */
+  last: number[];
   /** The mean of the values that are finite at each step; `None` if there are none. */
   mean: (number | null)[];
   /** The minimum of the ranks and steps of each point; empty if it is the mean everywhere. */

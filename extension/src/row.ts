@@ -67,6 +67,6 @@ export function heading(names: string[]): TemplateResult {
     <span class="na-words">Progress</span>
     <span class="na-remaining">Left</span>
     <span class="na-values">${names.map((name) => html`<span class="na-number" title=${name}>${name}</span>`)}</span>
-    <span class="na-memory">Device</span>
+    <span class="na-memory">Usage</span>
   </div>`;
 }

@@ -76,7 +76,7 @@ export function aBar(): Bar {
 }
 
 export function aMetric(fields: Partial<Metric> = {}): Metric {
-  const columns = { x: [0, 10], mean: [1, 0.5], low: [], high: [], marks: [] };
+  const columns = { x: [0, 10], last: [], mean: [1, 0.5], low: [], high: [], marks: [] };
   return { now: "0.5", range: "", brief: "", facts: ["last at step 10"], by_step: true, ...columns, ...fields };
 }
 

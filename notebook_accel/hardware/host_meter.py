@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _SHARED_MEMORY = "/dev/shm"
-_FIRST_SECONDS = 0.1
-"""What the CPU did is known only from two moments; the system counts in hundredths of a second."""
+_SHORTEST = 0.3
+"""Seconds that a share of the CPU time is of, at least: the system counts it in hundredths."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,8 @@ class Space:
 class HostReading:
     """This machine at one moment."""
 
-    cpu: float
-    """Percent of all cores since the last reading, and at the first one, in a tenth of a second before it."""
+    cpu: float | None
+    """Percent of all cores since the last reading that has it; `None` if that was just before."""
     cores: int
     """Logical cores."""
     spaces: Mapping[str, Space]
@@ -45,19 +44,15 @@ class HostMeter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._last: tuple[float, float] | None = None
-        """What had been counted at the last reading."""
+        self._last = _cpu_seconds()
 
     def read(self) -> HostReading:
-        """Measures now. The first reading takes a tenth of a second."""
-        before = self._last
-        if before is None:
-            before = _cpu_seconds()
-            time.sleep(_FIRST_SECONDS)
-        self._last = _cpu_seconds()
-        busy, total = (now - then for now, then in zip(self._last, before, strict=True))
-        cpu = 100 * min(1.0, max(0.0, busy / total)) if total > 0 else 0.0  # the difference of rounded seconds
-        return HostReading(cpu, os.cpu_count() or 1, dict(self._spaces()))
+        """Measures now."""
+        cores, seconds, cpu = os.cpu_count() or 1, _cpu_seconds(), None
+        busy, total = (now - then for now, then in zip(seconds, self._last, strict=True))
+        if total >= _SHORTEST * cores:
+            self._last, cpu = seconds, 100 * min(1.0, max(0.0, busy / total))  # the difference of rounded seconds
+        return HostReading(cpu, cores, dict(self._spaces()))
 
     def _spaces(self) -> Iterator[tuple[str, Space]]:
         import psutil

@@ -92,8 +92,10 @@ class Curve(TypedDict):
 
     by_step: bool
     """Whether `x` are steps; otherwise, the reports of each rank are counted."""
-    x: list[float]
-    """The steps, thinned; the middle one of those that share a point."""
+    x: list[int]
+    """The steps, thinned; the first one of those that share a point."""
+    last: list[int]
+    """The last one of them; empty if none share a point."""
     mean: list[float | None]
     """The mean of the ranks at each step; `None` if no value is finite."""
 

@@ -45,7 +45,7 @@ _MOST_METRICS = 12
 _MOST_FAILED = 4
 _MOST_STACKS, _LONGEST_STACK = 8, 4000
 _ONE_LINE = "white-space:nowrap;overflow:hidden;text-overflow:ellipsis"
-_COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN}
+_COLORS = {Phase.FAILED: RED, Phase.DONE: GREEN, Phase.STOPPED: DEEP_GREY}
 _STATES = {
     "running": DEEP_BLUE,
     "saving": DEEP_BLUE,
@@ -239,7 +239,7 @@ def _columns(states: list[RankState], *, wrap: bool) -> list[tuple[str, str, Cal
         columns += [("Progress", "auto", _progress)]
     titles = [element("span", name(each), _part(each)) for each in names]
     if not wrap or any(describe.load(state) for state in states):
-        titles.append(element("span", "Memory", _part("Memory")))
+        titles.append(element("span", "Usage", _part("Usage")))
     if titles:
         columns.append(("".join(titles), f"{min(30 + 8 * len(names), 52)}%", partial(_parts, names)))
     return columns

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.job import Job
+from notebook_accel.launch.job.metric_charts import last_steps
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.panel.chart_requests import MARKS
 from notebook_accel.panel.pacing import Pacer
@@ -68,7 +69,8 @@ def metric(job: Job, name: str) -> Metric:
         "brief": found.brief,
         "facts": found.facts,
         "by_step": drawing.by_step,
-        "x": [point.x if point.x % 1 else int(point.x) for point in points],
+        "x": [point.first for point in points],
+        "last": last_steps(points),
         "mean": [rounded(point.mean) for point in points],
         "low": [rounded(point.low) for point in points] if has_spread else [],
         "high": [rounded(point.high) for point in points] if has_spread else [],

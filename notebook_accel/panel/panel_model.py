@@ -61,9 +61,9 @@ class Head(TypedDict):
     failed: list[int]
     """The ranks that failed, in the order in which they failed."""
     metric_names: list[str]
-    """All metrics, in the order in which they were first reported."""
+    """The metrics, in the order in which they were first reported."""
     metrics_note: str
-    """How many metrics have no chart, and where to find them; empty if every metric has one."""
+    """How many metrics are left out of `metric_names`, and where to find them; empty if none are."""
     kernel_lost_note: str
     """The notice to show once the kernel is gone, if the job runs without it; empty if the job ends with it."""
 
@@ -163,8 +163,10 @@ class Metric(TypedDict):
     """The step of the last value; the first, best, least, and greatest value, each with its step; values not finite."""
     by_step: bool
     """Whether `x` are steps; otherwise, the reports of each rank are counted."""
-    x: list[float]
-    """The steps, thinned; the middle one of those that share a point."""
+    x: list[int]
+    """The steps, thinned; the first one of those that share a point."""
+    last: list[int]
+    """The last one of them; empty if none share a point."""
     mean: list[float | None]
     """The mean of the values that are finite at each step; `None` if there are none."""
     low: list[float | None]

@@ -181,7 +181,7 @@ class StateMaker:
             "usage_facts": resources.facts(state),
             "warning": resources.warning(state),
             "values": {name: value(number) for name, number in islice(metrics.items(), MOST_CHARTS)},
-            "bars": self._rank_bars(state),
+            "bars": self._rank_bars(state, found),
             "lines": _lines(state, self._most_lines(state)),
             "stack": self._stacks.get(state.rank) or self._requested.text(state),
         }
@@ -198,14 +198,17 @@ class StateMaker:
             found = location.stalled_stacks(self._job)
             self._stacks = {rank: _innermost(stack, most) for ranks, stack in found for rank in ranks}
 
-    def _rank_bars(self, state: RankState) -> dict[str, Bar]:
+    def _rank_bars(self, state: RankState, found: Overview) -> dict[str, Bar]:
         before = self._bars.get(state.rank, {})
         made = {}
         for bar in list(state.bars.values())[-_MOST_BARS:]:
             known = before.get(bar.bar)
             made[bar.bar] = known if known is not None and known[0] is bar else (bar, _bar(bar))
         self._bars[state.rank] = made
-        return {str(number): drawn for number, (_, drawn) in made.items()}
+        drawn = {str(number): bar for number, (_, bar) in made.items()}
+        if progress.rests(state, waits=found.waits):
+            return {number: {**bar, "rate": "", "time_left": ""} for number, bar in drawn.items()}
+        return drawn
 
 
 def _head(job: Job, found: Overview, note: str) -> Head:
@@ -233,7 +236,7 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "stopping": job.stopping,
         "failed": [state.rank for state in progress.failed(job)],
         "metric_names": progress.metric_names(job)[:_MOST_NAMES],
-        "metrics_note": progress.left_out(progress.metric_names(job), MOST_CHARTS),
+        "metrics_note": progress.left_out(progress.metric_names(job), _MOST_NAMES),
         "kernel_lost_note": _kernel_lost_note(job),
     }
 

@@ -130,14 +130,16 @@ def test_machines_are_told_where_there_are_several() -> None:
     assert [rank["host"] for rank in maker.make()["ranks"].values()] == ["host", "host", "another", "another"]
 
 
-def test_metrics_that_have_no_chart_are_counted() -> None:
+def test_metrics_that_cannot_be_chosen_are_counted() -> None:
     job = a_job(2)
     maker = StateMaker(job)
     assert maker.whole()["head"]["metrics_note"] == ""
     job.apply(1, Metrics({f"m{number}": 1.0 for number in range(20)}, 1))
     state = maker.whole()
     assert len(state["metrics"]) == 12
-    assert state["head"]["metrics_note"] == "and 9 more; job.metrics has them all"
+    assert state["head"]["metrics_note"] == ""
+    job.apply(1, Metrics({f"m{number}": 1.0 for number in range(308)}, 2))
+    assert maker.whole()["head"]["metrics_note"] == "and 9 more; job.metrics has them all"
 
 
 def test_a_rank_whose_bars_have_no_totals_is_done_once_it_has_returned() -> None:

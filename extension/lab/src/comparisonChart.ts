@@ -3,7 +3,8 @@ import { type Line, type Scale, smoothedLine } from "../../src/charts/lines";
 import { formatValue } from "../../src/charts/numbers";
 import { type Content, Plot } from "../../src/charts/plot";
 import { SmallChart } from "../../src/charts/smallChart";
-import { entriesAt, stepText, Tooltip } from "../../src/charts/tooltip";
+import { positions, spansOf } from "../../src/charts/table";
+import { entriesAt, stepTitle, Tooltip } from "../../src/charts/tooltip";
 import { make, newId, setAttribute, setChildren } from "../../src/dom";
 import type { Comparison, Run } from "./model";
 import { RunTable } from "./runTable";
@@ -110,7 +111,7 @@ export class ComparisonChart {
     const { runs, metric } = this.shown;
     const entries = entriesAt(this.lines, this.plot, index);
     const unit = runs.every((run) => run.curves[metric]?.by_step ?? true) ? "step" : "report";
-    this.tooltip.show(stepText(unit, step, []), entries, this.plot.leftOf(index));
+    this.tooltip.show(stepTitle(unit, this.lines, step), entries, this.plot.leftOf(index));
   }
 }
 
@@ -119,7 +120,17 @@ export function linesOf(runs: Run[], metric: string, look: Scale, shows: (run: R
   return runs.flatMap((run, color) => {
     const curve = run.curves[metric];
     if (!curve || !shows(run)) return [];
-    return smoothedLine({ label: run.label, color, x: curve.x, y: curve.mean, band: undefined, style: "normal" }, look);
+    const spans = spansOf(curve);
+    const line: Line = {
+      label: run.label,
+      color,
+      x: positions(spans),
+      spans,
+      y: curve.mean,
+      band: undefined,
+      style: "normal",
+    };
+    return smoothedLine(line, look);
   });
 }
 

@@ -58,10 +58,12 @@ export function jobItem(row: JobRow, isChosen: boolean, actions: JobActions): Te
         @change=${(event: Event) => actions.choose(row, (event.target as HTMLInputElement).checked)}>
       <span class="na-lab-title" title=${row.title}>${row.title}</span>
       ${row.code ? [edit, pin] : nothing}
-      <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
     </div>
     ${row.done >= 0 ? progressBar("na-bar na-lab-bar", `Progress of ${row.title}`, row.done, percent(row.done)) : nothing}
-    ${row.summary ? html`<div class="na-lab-summary">${row.summary}</div>` : nothing}
+    <div class="na-lab-summary">
+      <span class="na-status na-lab-status" data-state=${row.state}>${statusText(row)}</span>
+      <span>${row.summary}</span>
+    </div>
     ${metric ? value(metric) : nothing}
     ${row.note ? html`<div class="na-lab-note">${row.note}</div>` : nothing}
     ${row.notes ? html`<div class="na-lab-notes">${row.notes}</div>` : nothing}

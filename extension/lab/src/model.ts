@@ -95,8 +95,10 @@ export interface RunFact {
 export interface Curve {
   /** Whether `x` are steps; otherwise, the reports of each rank are counted. */
   by_step: boolean;
-  /** The steps, thinned; the middle one of those that share a point. */
+  /** The steps, thinned; the first one of those that share a point. */
   x: number[];
+  /** The last one of them; empty if none share a point. */
+  last: number[];
   /** The mean of the ranks at each step; `None` if no value is finite. */
   mean: (number | null)[];
 }

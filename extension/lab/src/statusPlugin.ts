@@ -7,7 +7,7 @@ import { OPEN } from "./commands";
 import type { Jobs } from "./jobs";
 import { IJobs } from "./jobsPlugin";
 
-const WATCHER = { pause: 3000, brief: true };
+const WATCHER = { pause: 1000, brief: true };
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "notebook-accel:status",

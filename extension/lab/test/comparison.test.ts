@@ -7,7 +7,7 @@ import { RunTable } from "../src/runTable";
 const SCALE = { log: false, smoothing: 0 };
 
 function run(id: string, label: string, ...facts: Run["facts"]): Run {
-  const loss = { by_step: true, x: [1, 2], mean: [1, null] };
+  const loss = { by_step: true, x: [1, 2], last: [], mean: [1, null] };
   return { id, label, curves: { loss }, facts, problem: "" };
 }
 
@@ -46,7 +46,7 @@ test("runs are sorted by a column, as numbers where they are numbers, and filter
 });
 
 test("a line that is smoothed has its values behind it, and a logarithmic axis leaves out the others", () => {
-  const loss = { by_step: true, x: [1, 2, 3], mean: [4, 0, 1] };
+  const loss = { by_step: true, x: [1, 2, 3], last: [], mean: [4, 0, 1] };
   const runs = [{ ...run("a", "train()"), curves: { loss } }];
   expect(linesOf(runs, "loss", { log: true, smoothing: 0 }, () => true)[0]?.y).toEqual([4, null, 1]);
   const lines = linesOf(runs, "loss", { log: false, smoothing: 0.9 }, () => true);

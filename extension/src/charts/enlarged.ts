@@ -9,7 +9,7 @@ import { colorOf, paletteOf } from "./palette";
 import { Plot } from "./plot";
 import { isExact, ofMetric, type Table, unpack } from "./table";
 import { type Look, Tools } from "./tools";
-import { entriesAt, stepText, Tooltip } from "./tooltip";
+import { entriesAt, stepText, stepTitle, Tooltip } from "./tooltip";
 import { clampRange, nearestIndex, zoomed } from "./zoom";
 
 const HEIGHT = 320;
@@ -283,7 +283,8 @@ export class Enlarged {
     }
     this.#describe(index);
     const entries = entriesAt(this.#lines, this.plot, index);
-    this.#tooltip.show(this.#titleAt(index), entries, this.plot.leftOf(index));
+    const title = stepTitle(this.#unit(), this.#lines, this.plot.steps()[index] as number);
+    this.#tooltip.show(title, entries, this.plot.leftOf(index));
   }
 
   #describe(index: number): void {
@@ -291,18 +292,9 @@ export class Enlarged {
     if (step === undefined) return;
     this.#cursor = step;
     setAttribute(this.#frame, "aria-valuenow", String(step));
-    const text = stepText(this.#unit(), step, entriesAt(this.#lines, this.plot, index));
+    const title = stepTitle(this.#unit(), this.#lines, step);
+    const text = stepText(title, entriesAt(this.#lines, this.plot, index));
     setAttribute(this.#frame, "aria-valuetext", text);
-  }
-
-  #titleAt(index: number): string {
-    const step = this.plot.steps()[index] as number;
-    for (const table of this.#current()) {
-      const at = table.first.findIndex((first, row) => (first + (table.last[row] as number)) / 2 === step);
-      if (at >= 0 && table.first[at] !== table.last[at])
-        return `${this.#unit()}s ${table.first[at]} to ${table.last[at]}`;
-    }
-    return `${this.#unit()} ${step}`;
   }
 
   #unit(): string {

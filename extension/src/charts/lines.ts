@@ -1,5 +1,5 @@
 import { smooth } from "./smoothing";
-import { type Column, hasSpread, positions, type Table } from "./table";
+import { type Column, hasSpread, positions, type Spans, type Table } from "./table";
 
 /** A line of a plot. */
 export interface Line {
@@ -8,6 +8,8 @@ export interface Line {
   /** The index of its color. */
   color: number;
   x: number[];
+  /** The steps that the points stand for. */
+  spans: Spans;
   y: Column;
   /** The minimum and maximum, drawn as a band behind the line. */
   band: [Column, Column] | undefined;
@@ -93,5 +95,5 @@ function lineOf(table: Table, values: Column, label: string, color: number, { lo
     ? table.low.map((value, index) => (value !== null && value > 0 ? value : (y[index] ?? null)))
     : table.low;
   const band: [Column, Column] | undefined = hasSpread(table) ? [low, drawable(table.high)] : undefined;
-  return { label, color, x: positions(table), y, band, style: "normal" };
+  return { label, color, x: positions(table), spans: table, y, band, style: "normal" };
 }

@@ -1,9 +1,10 @@
 import { make, setAttribute, setText } from "../dom";
 import type { Metric } from "../model";
 import { linesOf } from "./lines";
-import { formatStep, formatValue } from "./numbers";
+import { formatValue } from "./numbers";
 import { type Content, Plot } from "./plot";
 import { ofMetric } from "./table";
+import { spanText } from "./tooltip";
 
 const HEIGHT = 104;
 
@@ -116,6 +117,6 @@ export class SmallChart {
     const value = index === null ? null : this.plot.valueAt(0, index);
     const isPast = step !== undefined && value !== null && this.#shown?.now !== "";
     setAttribute(this.#values, "data-past", isPast ? "" : null);
-    setText(this.#past, isPast ? `${formatValue(value)} at ${formatStep(step)}` : "");
+    setText(this.#past, isPast ? `${formatValue(value)} at ${spanText(this.#shown?.content.lines ?? [], step)}` : "");
   }
 }

@@ -2,15 +2,18 @@ import type { ChartTable, Mark, Metric } from "../model";
 
 export type Column = (number | null)[];
 
+/** The first and the last step of each point of a chart; they are equal if nothing was thinned. */
+export interface Spans {
+  first: number[];
+  last: number[];
+}
+
 /** The values of one metric of one job, by step or by bin of several steps. */
-export interface Table {
+export interface Table extends Spans {
   /** The ID of an earlier job; empty for the panel's own. */
   job: string;
   metric: string;
   byStep: boolean;
-  /** The first and the last step of each bin; they are equal if nothing was thinned. */
-  first: number[];
-  last: number[];
   /** The mean of the values that are finite; `null` if there are none. */
   mean: Column;
   low: Column;
@@ -28,13 +31,14 @@ const COLUMNS = 5;
 
 /** The table of a small chart. */
 export function ofMetric(name: string, metric: Metric): Table {
-  const { x, mean } = metric;
+  const { mean } = metric;
+  const spans = spansOf(metric);
   const low = metric.low.length > 0 ? metric.low : mean;
   const high = metric.high.length > 0 ? metric.high : mean;
-  const steps = [...x, ...metric.marks.map(([step]) => step)];
+  const steps = [...spans.first, ...spans.last, ...metric.marks.map(([step]) => step)];
   const extent: [number, number] = steps.length > 0 ? [Math.min(...steps), Math.max(...steps)] : [0, 0];
   const shared = { job: "", metric: name, byStep: metric.by_step, ranks: new Map(), marks: metric.marks, extent };
-  return { ...shared, first: x, last: x, mean, low, high };
+  return { ...shared, ...spans, mean, low, high };
 }
 
 /** The tables of an answer of the kernel, whose numbers come as one array of all columns. */
@@ -59,9 +63,14 @@ export function unpack(described: ChartTable[], numbers: Float64Array): Table[] 
   });
 }
 
-/** Where the bins of a table are drawn. */
-export function positions(table: Table): number[] {
-  return table.first.map((first, index) => (first + (table.last[index] as number)) / 2);
+/** The spans of points, of which the last steps are left out if they are the first ones. */
+export function spansOf({ x, last }: { x: number[]; last: number[] }): Spans {
+  return { first: x, last: last.length > 0 ? last : x };
+}
+
+/** Where points are drawn. */
+export function positions({ first, last }: Spans): number[] {
+  return first.map((step, index) => (step + (last[index] as number)) / 2);
 }
 
 /** Whether every point of a table stands for a single step. */

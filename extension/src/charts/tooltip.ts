@@ -13,8 +13,8 @@ export interface Entry {
   label: string;
   color: number;
   value: number | null;
-  /** The step of the value, if it is not the one at the crosshair. */
-  at: number | undefined;
+  /** The step of the value, or the range of its steps, if it is not the one at the crosshair. */
+  at: string | undefined;
   /** The minimum and maximum; `undefined` if the line has no band. */
   band: [number, number] | undefined;
   /** The value of the smoothed line; `undefined` if it is not smoothed. */
@@ -35,7 +35,7 @@ export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt" | "stepOf" |
     const value = plot.valueAt(own, index);
     const [high, low] = hasBand ? [plot.valueAt(own, index, 1), plot.valueAt(own, index, 2)] : [null, null];
     const smoothed = isSmoothed ? (plot.valueAt(number, index) ?? undefined) : undefined;
-    const at = step === plot.steps()[index] ? undefined : step;
+    const at = step === plot.steps()[index] ? undefined : spanText([lines[number] as Line], step);
     entries.push({ label, color, value, at, band: low === null || high === null ? undefined : [low, high], smoothed });
   });
   return entries;
@@ -45,15 +45,31 @@ export function entriesAt(lines: Line[], plot: Pick<Plot, "valueAt" | "stepOf" |
 export function entryText({ value, at, band, smoothed }: Entry): string {
   const parts = [value === null ? "not finite" : formatValue(value)];
   if (band !== undefined && band[0] < band[1]) parts.push(`(${formatValue(band[0])} to ${formatValue(band[1])})`);
-  if (at !== undefined) parts.push(`at ${formatStep(at)}`);
+  if (at !== undefined) parts.push(`at ${at}`);
   if (smoothed !== undefined) parts.push(`smoothed ${formatValue(smoothed)}`);
   return parts.join(" ");
 }
 
-/** All values at a step in words, for a screen reader. */
-export function stepText(unit: string, step: number, entries: Entry[]): string {
+/** The steps that the points of lines stand for where they are drawn: `7`, or `8 to 15`. */
+export function spanText(lines: Line[], position: number): string {
+  for (const { x, spans } of lines) {
+    const at = x.indexOf(position);
+    const [first, last] = [spans.first[at], spans.last[at]];
+    if (first !== undefined && last !== undefined && first < last) return `${formatStep(first)} to ${formatStep(last)}`;
+  }
+  return formatStep(position);
+}
+
+/** The same with its unit: `step 7`, or `steps 8 to 15`. */
+export function stepTitle(unit: string, lines: Line[], position: number): string {
+  const text = spanText(lines, position);
+  return `${text.includes(" ") ? `${unit}s` : unit} ${text}`;
+}
+
+/** All values at a position in words, for a screen reader. */
+export function stepText(title: string, entries: Entry[]): string {
   const values = entries.slice(0, MOST_ENTRIES).map((entry) => `${entry.label} ${entryText(entry)}`);
-  return [`${unit} ${formatStep(step)}`, ...values].join(", ");
+  return [title, ...values].join(", ");
 }
 
 /** The values at the crosshair, beside it. */

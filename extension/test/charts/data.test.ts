@@ -6,7 +6,7 @@ import { formatStep, formatValue, logTicks, tickTexts } from "../../src/charts/n
 import { SERIES } from "../../src/charts/palette";
 import { smooth } from "../../src/charts/smoothing";
 import { isExact, ofMetric, positions, type Table, unpack } from "../../src/charts/table";
-import { entriesAt, entryText, stepText } from "../../src/charts/tooltip";
+import { entriesAt, entryText, stepText, stepTitle } from "../../src/charts/tooltip";
 import { clampRange, nearestIndex, zoomed } from "../../src/charts/zoom";
 import type { Mark } from "../../src/model";
 import { aMetric } from "../examples";
@@ -186,7 +186,7 @@ describe("the values at a step", () => {
     const lines = linesOf([aTable()], { ...PLAIN, smoothing: 0.5 });
     const entries = entriesAt(lines, plotOf([[4], [6], [2], [3.5]]), 0);
     expect(entries.map(entryText)).toEqual(["4 (2 to 6) smoothed 3.5"]);
-    expect(stepText("step", 7, entries)).toBe("step 7, loss 4 (2 to 6) smoothed 3.5");
+    expect(stepText("step 7", entries)).toBe("step 7, loss 4 (2 to 6) smoothed 3.5");
   });
 
   it("are of the step that they were reported at, and none once the line has ended", () => {
@@ -194,6 +194,14 @@ describe("the values at a step", () => {
     const plot = plotOf([[4, 4]]);
     expect(entriesAt(lines, { ...plot, stepOf: () => 0 }, 1).map(entryText)).toEqual(["4 at 0"]);
     expect(entriesAt(lines, { ...plot, stepOf: () => undefined }, 1)).toEqual([]);
+  });
+
+  it("are of all steps that share a point", () => {
+    const lines = linesOf([ofMetric("loss", aMetric({ x: [0, 1], last: [0, 2] }))], PLAIN);
+    expect(lines[0]?.x).toEqual([0, 1.5]);
+    expect([0, 1.5].map((step) => stepTitle("step", lines, step))).toEqual(["step 0", "steps 1 to 2"]);
+    const plot = { ...plotOf([[4, 4]]), stepOf: () => 1.5 };
+    expect(entriesAt(lines, plot, 0).map(entryText)).toEqual(["4 at 1 to 2"]);
   });
 
   it("say what is not finite", () => {

@@ -12,7 +12,7 @@ from notebook_accel.jupyter.model import Comparison, Curve, Run, RunFact
 from notebook_accel.jupyter.reader.job_list import UnknownJobError, find
 from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.jupyter.reader.run_metric import RunMetrics
-from notebook_accel.launch.job.metric_charts import Drawing
+from notebook_accel.launch.job.metric_charts import Drawing, last_steps
 from notebook_accel.launch.job.metric_text import metric_text
 from notebook_accel.launch.job.text import clock, date, duration, shortened, value
 from notebook_accel.launch.job.text import title as title_of
@@ -120,7 +120,8 @@ def _described(run: RunMetrics, start: JobStarted, metric: str, label: str, vari
 def _curve(drawing: Drawing) -> Curve:
     return {
         "by_step": drawing.by_step,
-        "x": [point.x for point in drawing.points],
+        "x": [point.first for point in drawing.points],
+        "last": last_steps(drawing.points),
         "mean": [None if math.isnan(point.mean) else point.mean for point in drawing.points],
     }
 

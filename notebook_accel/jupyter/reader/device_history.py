@@ -95,7 +95,9 @@ class DeviceHistory:
 
     def _machine(self, reading: HostReading, now: float) -> Device:
         cores = counted(reading.cores, "core")
-        self._add(_MACHINE, "CPU", reading.cpu / 100, f"{reading.cpu:.0f}% of {cores}", now)
+        if reading.cpu is not None:
+            self._add(_MACHINE, "CPU", reading.cpu / 100, f"{reading.cpu:.0f}% of {cores}", now)
+        self._gauges.setdefault((_MACHINE, "CPU"), _Measured(cores))
         for name, space in reading.spaces.items():
             if space.total:
                 self._add(_MACHINE, name, space.used / space.total, _of(space.used, space.total), now)

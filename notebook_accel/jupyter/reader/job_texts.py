@@ -183,7 +183,8 @@ def _answer(head: str, text: str) -> str:
 
 def _point(point: Spread) -> str:
     spread = "" if point.low == point.high else f"  {value(point.low)} {value(point.high)}"
-    return f"{point.x:g}  {'NaN' if math.isnan(point.mean) else value(point.mean)}{spread}"
+    steps = f"{point.first}" if point.first == point.last else f"{point.first} to {point.last}"
+    return f"{steps}  {'NaN' if math.isnan(point.mean) else value(point.mean)}{spread}"
 
 
 def _within(name: str, number: int, most: int) -> int:

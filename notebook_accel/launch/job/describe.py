@@ -58,7 +58,7 @@ def summary(job: JobState) -> str:
     lines = [
         *heading(job, draws=False),
         *notices(job),
-        *(_rank(state, draws=False) for state in rows),
+        *(_rank(state, waits=progress.waits(job), draws=False) for state in rows),
         *(_phases(job) if len(rows) < len(job.ranks) else ()),
     ]
     shown: list[str] = []
@@ -169,11 +169,11 @@ def _rows(job: JobState, states: Sequence[RankState]) -> list[str]:
     rows = []
     for host, ranks in progress.by_host(job, states):
         rows += [f"on {host}:"] if host else []
-        rows += [_rank(state) for state in ranks]
+        rows += [_rank(state, waits=progress.waits(job)) for state in ranks]
     return rows
 
 
-def _rank(state: RankState, *, draws: bool = True) -> str:
+def _rank(state: RankState, *, waits: bool, draws: bool = True) -> str:
     parts = [f"rank {state.rank}", f"{state.phase.value:<8}", state.doing]
     reason = progress.why_failed(state)
     if reason:
@@ -181,7 +181,7 @@ def _rank(state: RankState, *, draws: bool = True) -> str:
     found = progress.progress(state)
     if found.bars:
         bar = f"{blocks(found.fraction, _WIDTH)} " if draws and found.fraction is not None else ""
-        parts.append(bar + found.text)
+        parts.append(bar + progress.bars_text(state, found, waits=waits))
     parts += [f"{name}={value(number)}" for name, number in state.metrics.items()]
     parts.append(load(state))
     return "  ".join(part for part in parts if part).rstrip()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from notebook_accel.events import Phase
 from notebook_accel.launch.job import progress
 from notebook_accel.launch.job.progress import Overview
 from notebook_accel.launch.job.rank_state import RankState
@@ -85,10 +84,10 @@ class RankLine:
 def rank_line(state: RankState, *, waits: bool) -> RankLine:
     """The words for a rank as it is now; `waits` is that of the job's overview."""
     shown = progress.progress(state)
-    has_estimate = shown.is_whole and not (waits or state.phase.ended or state.phase is Phase.PAUSED)
+    has_estimate = shown.is_whole and not (state.phase.ended or progress.rests(state, waits=waits))
     return RankLine(
         done=progress.fraction(state, shown),
-        text=progress.activity(state, shown),
+        text=progress.activity(state, shown, waits=waits),
         left=clock(shown.remaining) if has_estimate and shown.remaining is not None else "",
         error=progress.why_failed(state),
     )

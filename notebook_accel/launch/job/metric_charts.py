@@ -204,6 +204,11 @@ class Chart:
         return found
 
 
+def last_steps(points: Sequence[Spread]) -> list[int]:
+    """The last step of each point; empty if each stands for one step."""
+    return [point.last for point in points] if any(point.first != point.last for point in points) else []
+
+
 def merged(several: Iterable[Bins], factor: int = 1) -> Bins:
     """All values in bins that are `factor` times as wide, in the order of the bins."""
     found: Bins = {}
@@ -442,11 +447,17 @@ class Place(NamedTuple):
 class Spread(NamedTuple):
     """The mean and range of a metric at one position of its chart. The mean is NaN where no value is finite."""
 
-    x: float
-    """The step, or the number of the report if the metric has no steps."""
+    first: int
+    """The first step of the position, or the number of the report if the metric has no steps."""
+    last: int
     mean: float
     low: float
     high: float
+
+    @property
+    def x(self) -> float:
+        """Where it is drawn: in the middle of its steps."""
+        return (self.first + self.last) / 2
 
 
 class Mark(NamedTuple):
@@ -530,7 +541,7 @@ class Values:
 
     def spread(self) -> Spread:
         low, high = (self.low, self.high) if self.count else (math.nan, math.nan)
-        return Spread((self.first + self.last) / 2, self.finite_mean, *map(_drawable, (low, high)))
+        return Spread(self.first, self.last, self.finite_mean, *map(_drawable, (low, high)))
 
     def marks(self) -> list[Mark]:
         x = (self.first + self.last) / 2

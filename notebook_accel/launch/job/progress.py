@@ -95,10 +95,18 @@ class Progress:
     @property
     def text(self) -> str:
         """`epoch 1/3 › batch 57/100 12.1 it/s`."""
+        return self._joined(has_rate=True)
+
+    @property
+    def text_at_rest(self) -> str:
+        """The same of a rank that waits: without the rate, which was that before."""
+        return self._joined(has_rate=False)
+
+    def _joined(self, *, has_rate: bool) -> str:
         if not self.bars:
             return ""
         inner = self.bars[-1]
-        parts = (self.place, rate(inner.rate, inner.unit) if inner.rate else "", inner.postfix)
+        parts = (self.place, rate(inner.rate, inner.unit) if inner.rate and has_rate else "", inner.postfix)
         return " ".join(part for part in parts if part)
 
     @property
@@ -125,17 +133,32 @@ def fraction(state: RankState, found: Progress) -> float | None:
     return found.fraction
 
 
-def activity(state: RankState, found: Progress) -> str:
+def waits(job: JobState) -> bool:
+    """Whether a job is stalled or paused, so that no estimate and no rate holds."""
+    return job.stalled is not None or job.is_paused
+
+
+def rests(state: RankState, *, waits: bool) -> bool:
+    """Whether a rank is at rest, paused or in a job that `waits`."""
+    return (waits or state.phase is Phase.PAUSED) and not state.phase.ended
+
+
+def bars_text(state: RankState, found: Progress, *, waits: bool) -> str:
+    """The bars of a rank as text."""
+    return found.text_at_rest if rests(state, waits=waits) else found.text
+
+
+def activity(state: RankState, found: Progress, *, waits: bool) -> str:
     """What a rank does: its bars as text, unless it waits for the user."""
-    return state.detail if state.detail == WAITS_FOR_INPUT else found.text
+    return state.detail if state.detail == WAITS_FOR_INPUT else bars_text(state, found, waits=waits)
 
 
 def amount(bar: Bar) -> str:
     """`57/100`, or only `57` without a total; of epochs, the current one."""
     n = min(bar.n + 1, bar.total or 0) if bar.counts == "epochs" and not bar.closed else bar.n
     words = f"{count(n)}/{count(bar.total)}" if bar.total else count(n)
-    # The rate shows the unit too.
-    return words if bar.unit == "it" or bar.rate else f"{words} {bar.unit.strip()}"
+    # The rate shows the unit too, as does a description that is the unit.
+    return words if bar.unit in ("it", bar.description) or bar.rate else f"{words} {bar.unit.strip()}"
 
 
 def _bar_text(bar: Bar) -> str:
@@ -158,7 +181,7 @@ class Overview:
     blocking: frozenset[int] = frozenset()
     """In a stalled job, the ranks that others wait for."""
     waits: bool = False
-    """Whether the job is stalled or paused, so that no estimate holds."""
+    """As the function says."""
 
     @cached_property
     def done(self) -> float | None:
@@ -189,7 +212,7 @@ class Overview:
 def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progress) -> Overview:
     """Merges the progress of all ranks."""
     fractions, positions, times, is_whole = {}, {}, [], True
-    waits = job.stalled is not None or job.is_paused
+    at_rest = waits(job)
     for state in job.ranks:
         found = progress_of(state)
         done = fraction(state, found)
@@ -199,10 +222,10 @@ def overview(job: JobState, progress_of: Callable[[RankState], Progress] = progr
         if not found.bars or state.phase.ended:
             continue
         is_whole = is_whole and found.is_whole
-        if not waits and found.remaining is not None:
+        if not at_rest and found.remaining is not None:
             times.append(found.remaining)
     remaining = max(times) if times and is_whole else None
-    return Overview(fractions, positions, is_whole, remaining, _blocking(job), waits)
+    return Overview(fractions, positions, is_whole, remaining, _blocking(job), at_rest)
 
 
 def _blocking(job: JobState) -> frozenset[int]:

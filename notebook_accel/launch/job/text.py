@@ -76,10 +76,12 @@ def size(count: float, *, exact: bool = False) -> str:
 
 
 def count(number: float) -> str:
-    """`57`, `12.5`, `99999`, `1.23M`."""
+    """`57`, `12.5`, `99999`, `1.23M`, `1e+21`."""
     if abs(number) < 100_000:
         return f"{number:g}" if number == int(number) else f"{number:.1f}"
-    power = min(len(_PREFIXES) - 1, int(math.log10(abs(number)) // 3))
+    power = int(math.log10(abs(number)) // 3)
+    if power >= len(_PREFIXES):
+        return f"{number:.3g}"
     return f"{number / 1000**power:.2f}{_PREFIXES[power]}"
 
 

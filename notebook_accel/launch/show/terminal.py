@@ -96,18 +96,18 @@ def draw(job: Job) -> RenderableType:
         return Text("" if job.status.ended else describe.headline(job), end="")
     if len(job.ranks) >= progress.COMPACT_FROM:
         return Text(describe.describe(job))
-    rows = Table.grid(padding=(0, 2))
+    rows, waits = Table.grid(padding=(0, 2)), progress.waits(job)
     for host, states in progress.by_host(job, progress.failed_first(job)):
         if host:
             rows.add_row(Text(host, style="dim"))
         for state in states:
-            rows.add_row(*_cells(state))
+            rows.add_row(*_cells(state, waits=waits))
     first, *others = describe.heading(job)
     return Group(Text(first, style="bold"), *map(Text, others), rows)
 
 
-def _cells(state: RankState) -> list[RenderableType]:
-    line = rank_line(state, waits=False)
+def _cells(state: RankState, *, waits: bool) -> list[RenderableType]:
+    line = rank_line(state, waits=waits)
     bar: RenderableType = ""
     if line.done is not None:
         color = _COLORS.get(state.phase, _RUNNING)

@@ -162,6 +162,7 @@ class ReportedBar:
                 self.done,
                 self._total,
                 self._description,
+                unit=self._description,
                 rate=made / elapsed if made and elapsed else None,
                 elapsed=elapsed,
                 closed=closed,

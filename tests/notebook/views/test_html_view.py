@@ -223,7 +223,7 @@ def a_stall(job: Job) -> Stalled:
     return Stalled(places, since=job.started)
 
 
-@pytest.mark.parametrize("told", [set(), {"Progress"}, {"Metrics"}, {"Metrics", "Memory"}])
+@pytest.mark.parametrize("told", [set(), {"Progress"}, {"Metrics"}, {"Metrics", "Usage"}])
 def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -> None:
     job = Job("train", 0, 2)
     job.started -= 100
@@ -232,22 +232,22 @@ def test_in_the_end_there_are_only_columns_that_hold_something(told: set[str]) -
         job.apply(rank, Returned())
     for column in told & said.keys():
         job.apply(1, said[column])
-    for rank in range(2 if "Memory" in told else 0):
+    for rank in range(2 if "Usage" in told else 0):
         job.apply(rank, Heartbeat(2**29))
     metrics = "loss" if "Metrics" in told else ""
 
     def titles(drawn: str) -> list[str]:
         return [re.sub("<[^>]*>", "", title) for title in re.findall("<th[^>]*>(.*?)</th>", drawn)]
 
-    assert titles(html_page.draw(job)) == ["Rank", "Progress", f"{metrics}Memory"]
+    assert titles(html_page.draw(job)) == ["Rank", "Progress", f"{metrics}Usage"]
     job.finish(Status.DONE)
     drawn = html_page.draw(job)
     progress = ["Progress"] if "Progress" in told else []
-    parts = [metrics + ("Memory" if "Memory" in told else "")] if told & {"Metrics", "Memory"} else []
+    parts = [metrics + ("Usage" if "Usage" in told else "")] if told & {"Metrics", "Usage"} else []
     assert titles(drawn) == ["Rank", *progress, *parts]
     table = drawn.partition("<th")[2].partition("</table>")[0]
     assert all(row.count("<td") == 1 + len(progress) + len(parts) for row in table.split("<tr")[1:])
-    assert drawn.replace('title="512 MB"', "").count("512 MB") == (2 if "Memory" in told else 0)
+    assert drawn.replace('title="512 MB"', "").count("512 MB") == (2 if "Usage" in told else 0)
 
 
 def test_a_stall_takes_the_place_of_an_empty_line() -> None:
