@@ -179,7 +179,10 @@ found[0], timed"""
 
 def test_some_ranks_can_run_a_cell_alone(cells: Cells):
     cells("alone = 'no'")
-    cells("alone = 'yes'", "--ranks 1")
+    cells.notebook.check(cell("alone = 'yes'", "--no-block --ranks 1"))
+    cells.notebook.check("job = _")
+    phases = "job.wait(60), [state.phase.value for state in job.ranks]"
+    assert cells.notebook.value(phases) == (True, ["idle", "done"])
     assert cells.lines("alone") == ["[0] 'no'", "[1] 'yes'"]
 
 

@@ -65,6 +65,7 @@ export class RunTable {
   }
 
   private row(run: Run, titles: string[]) {
+    const label = run.problem ? `${run.label}: ${run.problem}` : run.label;
     const color = colorOf(this.runs.indexOf(run));
     const cells = titles.map((title) => {
       const fact = run.facts.find((each) => each.name === title);
@@ -73,7 +74,7 @@ export class RunTable {
     return html`<tr data-job=${run.id}>
       <th scope="row" title="Job ${run.id}">
         <span class="na-swatch" .style=${`background: ${color}`}></span>
-        <span>${run.problem ? `${run.label}: ${run.problem}` : run.label}</span>
+        <span class="na-lab-run" title=${label}>${label}</span>
         <button type="button" class="na-lab-edit" title="Change the name, the notes, and the pin"
           aria-label="Edit ${run.label}" @click=${() => this.edit(run.id)}>✎</button>
       </th>${cells}

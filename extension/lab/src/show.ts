@@ -1,20 +1,30 @@
 /** Shows a widget where the front end has room for it. */
-import type { JupyterFrontEnd } from "@jupyterlab/application";
+import type { ILabShell, JupyterFrontEnd } from "@jupyterlab/application";
 import { Widget } from "@lumino/widgets";
 import { make, setText } from "../../src/dom";
 
+/** Pixels of width below which a tab can't be read. */
+const NARROWEST = 280;
+
 /**
  * Shows a widget in a tab of the main area, or the widget with the same ID that is there already. Notebook has no such
- * tabs, and shows a dialog instead.
+ * tabs, and shows a dialog instead. A sidebar that leaves the tab no room is closed.
  * @returns Whether it was added, rather than another shown.
  */
 export function show(app: JupyterFrontEnd, widget: Widget, type: string): boolean {
   const isKnown = [...app.shell.widgets("main")].some((each) => each.id === widget.id);
   if (isKnown) widget.dispose();
   else app.shell.add(widget, "main", { type });
-  if (isKnown || widget.isAttached) app.shell.activateById(widget.id);
-  else showDialog(widget);
+  if (isKnown || widget.isAttached) {
+    app.shell.activateById(widget.id);
+    requestAnimationFrame(() => makeRoom(app.shell, widget.id));
+  } else showDialog(widget);
   return !isKnown;
+}
+
+function makeRoom(shell: JupyterFrontEnd.IShell & Partial<Pick<ILabShell, "collapseRight">>, id: string): void {
+  const tab = [...shell.widgets("main")].find((each) => each.id === id);
+  if (tab && tab.node.clientWidth < NARROWEST) shell.collapseRight?.();
 }
 
 /** The browser's own dialog, since that of JupyterLab takes Enter and the arrows for itself. */

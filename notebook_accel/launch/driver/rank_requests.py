@@ -170,8 +170,8 @@ class AgreedSteps:
 
     def poll(self) -> None:
         """Begins with the next command. Called several times a second."""
-        if any(state.phase is Phase.IDLE for state in self._job.ranks):
-            return  # its call is about to begin
+        if any(state.phase is Phase.IDLE and state.pid is not None for state in self._job.ranks):
+            return  # its call is about to begin; one that takes no part in the call has no process in the job
         while self._waiting and not self._is_busy:
             self._begin(*self._waiting.popleft())
 

@@ -12,7 +12,7 @@ from typing import Any
 from notebook_accel import hardware
 from notebook_accel.config import LaunchConfig
 from notebook_accel.errors import LaunchError, RankError
-from notebook_accel.events import AttemptStarted
+from notebook_accel.events import AttemptStarted, Phase, PhaseChanged
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
@@ -174,6 +174,8 @@ class PersistentRanks:
         output = Output(members, self.plan.label, screens.of(job), output_log.where_all_are(job.id))
         view = view or console.NoView(job)
         job.apply(None, AttemptStarted(0))
+        for rank in set(self.members).difference(members):
+            job.apply(rank, PhaseChanged(Phase.IDLE))
         runner = CallRunner(
             self._ranks,
             job,
