@@ -1,6 +1,9 @@
-import { beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { Charts } from "../../src/charts";
+import { SmallChart } from "../../src/charts/smallChart";
 import widget from "../../src/index";
 import type { Metric } from "../../src/model";
+import { Questions } from "../../src/questions";
 import { aMetric, aState, drawn, FakeModel, find } from "../examples";
 
 const texts = (root: ParentNode, selector: string) =>
@@ -24,12 +27,26 @@ beforeEach(() => {
 });
 
 describe("charts", () => {
-  it("are above the ranks, and tell where the metrics are that have none", async () => {
+  it("are above the ranks, and tell where the metrics are that can't be chosen", async () => {
     const { panel } = await open({ loss: aMetric(), other: aMetric() }, "and 3 more");
     expect(texts(panel, ".na-chart .na-key")).toEqual(["loss", "other"]);
     expect(find(panel, ".na-more").textContent).toBe("and 3 more");
     const above = Node.DOCUMENT_POSITION_PRECEDING;
     expect(find(panel, ".na-ranks").compareDocumentPosition(find(panel, ".na-charts")) & above).toBe(above);
+  });
+
+  it("are drawn in turn where new values come with every frame", () => {
+    const drawn: (string | undefined)[] = [];
+    vi.spyOn(SmallChart.prototype, "draw").mockImplementation(function (this: SmallChart) {
+      drawn.push(this.element.dataset.metric);
+      return true;
+    });
+    const charts = new Charts(() => undefined, new Questions(() => undefined));
+    const metrics = { loss: aMetric(), lr: aMetric(), accuracy: aMetric() };
+    const state = { ...aState(2, { metric_names: Object.keys(metrics) }), metrics };
+    for (let frame = 0; frame < 4; frame += 1) charts.update(state);
+    expect(drawn).toEqual(["loss", "lr", "accuracy", "loss"]);
+    vi.restoreAllMocks();
   });
 
   it("say in words what they show", async () => {
