@@ -312,7 +312,10 @@ def test_a_rank_of_a_job_that_has_stalled_tells_its_stack_until_it_goes_on() -> 
     )
     job.apply(None, a_stall(job, 2))
     state = maker.make()
-    assert (state["head"]["time_left"], state["ranks"]["1"]["time_left"]) == ("", "")  # nobody knows
+    rank = state["ranks"]["1"]
+    assert (state["head"]["time_left"], rank["time_left"]) == ("", "")  # nobody knows
+    assert rank["text"] == "epoch 1/4 › batch 51/2000 › micro 2/7"  # and the rates are those of before
+    assert {(bar["rate"], bar["time_left"]) for bar in rank["bars"].values()} == {("", "")}
     assert state["ranks"]["1"]["stack"] == "In[3] line 0 in train: call_0()\nIn[3] line 1 in train: call_1()"
     assert state["head"]["note"].endswith("in another group. Expand a rank to see its Python stack.")
     job.apply(None, Stalled(()))

@@ -443,6 +443,7 @@ def test_the_time_left_counts_what_has_passed_since_the_outer_bar_moved_last() -
         (text.rate(512, "B"), "512.0 B/s"),
         (text.rate(1_000_000, "it"), "1.00M it/s"),
         (text.rate(0.4, "it"), "2.50 s/it"),
+        (text.count(1e21), "1e+21"),
     ],
 )
 def test_numbers_are_written_as_people_read_them(words: str, expected: str) -> None:
