@@ -15,6 +15,7 @@ from notebook_accel.launch.driver.notifications import Notifications
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
@@ -243,7 +244,7 @@ class Launch:
             streams=self._streams,
         )
         self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
-        started = self._engine.start(spec, EventLoop())
+        started = self._start(spec)
         try:
             view.open()  # while the ranks start
             ranks = [state.rank for state in self.job.ranks]
@@ -262,6 +263,10 @@ class Launch:
             return runner.run(self._payload)
         finally:
             started.close()
+
+    def _start(self, spec: RanksSpec) -> Ranks:
+        """Starts the ranks of an attempt."""
+        return self._engine.start(spec, EventLoop())
 
     def _conclude(self, attempt: AttemptOutcome) -> None:
         job = self.job

@@ -14,12 +14,14 @@ from notebook_accel.launch.driver.map_output import Writer
 from notebook_accel.launch.driver.map_results import MapResults
 from notebook_accel.launch.driver.map_work import FailedItem, MapWork, enumerated
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
-from notebook_accel.launch.engines.independent import IndependentEngine
+from notebook_accel.launch.engines.independent import IndependentRanks
+from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
 from notebook_accel.launch.plan.rendezvous import open_rendezvous
 from notebook_accel.launch.show import console
+from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.rank_spans import counted
 
@@ -79,8 +81,7 @@ class MapLaunch(Launch):
                 results=self._results,
                 check=order.write.check,
             )
-            of_each = IndependentEngine(engine, self._alone, self._work)
-            super().__init__(of_each, planned, environ, packed, *args, **options)
+            super().__init__(engine, planned, environ, packed, *args, **options)
         except BaseException:
             self._results.close()
             raise
@@ -115,6 +116,9 @@ class MapLaunch(Launch):
         self._results.close()
         if event.status != Status.DONE and folder is not None and count:
             console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make the same call again")
+
+    def _start(self, spec: RanksSpec) -> Ranks:
+        return IndependentRanks(self._engine, self._alone, spec, EventLoop(), self._work)
 
     def _alone(self, spec: RanksSpec, rank: int) -> RanksSpec:
         """What to start for a rank that is a world of its own, on the device that it would have among all."""

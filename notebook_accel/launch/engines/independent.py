@@ -39,42 +39,32 @@ class Work(Protocol):
         """Takes the end of a rank that has not answered its call."""
 
 
-class IndependentEngine(Engine):
-    """Starts ranks through another engine, each on its own.
+class IndependentRanks(Ranks):
+    """Ranks of an engine, each started on its own.
 
     Args:
-        engine: The other one. Its ranks must be processes.
+        engine: Starts them. Its ranks must be processes.
         alone: What to start for a rank, given what would be started for all of them.
-        work: What the ranks do.
+        spec: That of all ranks. Their store isn't opened, since each has its own.
+        loop: Reads what they send.
+        work: What they do.
     """
 
-    def __init__(self, engine: Engine, alone: Callable[[RanksSpec, int], RanksSpec], work: Work) -> None:
-        self.name = engine.name
-        self._engine = engine
-        self._alone = alone
-        self._work = work
-
-    def is_importing(self, modules: Collection[str]) -> bool:
-        return self._engine.is_importing(modules)
-
-    def share(self, *, at_exit: bool = False) -> None:
-        self._engine.share(at_exit=at_exit)
-
-    def _start(self, spec: RanksSpec, loop: EventLoop) -> Ranks:
-        if spec.rendezvous.listener is not None:
-            spec.rendezvous.listener.close()
-        return _IndependentRanks(self._engine, partial(self._alone, spec), spec, loop, self._work)
-
-
-class _IndependentRanks(Ranks):
     processes: list[RankProcess]
 
     def __init__(
-        self, engine: Engine, alone: Callable[[int], RanksSpec], spec: RanksSpec, loop: EventLoop, work: Work
+        self,
+        engine: Engine,
+        alone: Callable[[RanksSpec, int], RanksSpec],
+        spec: RanksSpec,
+        loop: EventLoop,
+        work: Work,
     ) -> None:
         super().__init__(spec.size, spec.rendezvous.ports, loop)
+        if spec.rendezvous.listener is not None:
+            spec.rendezvous.listener.close()
         self._engine = engine
-        self._alone = alone
+        self._alone = partial(alone, spec)
         self._work = work
         self._payload: Payload | None = None
         self._answered: set[int] = set()
