@@ -247,6 +247,9 @@ CASES = {
     "DDP, iterable, shuffles in a worker": Case(iterable=True, order="global", augments=True, workers=1),
     "one rank, iterable, shuffles in a worker": Case(size=1, iterable=True, order="global", augments=True, workers=1),
     "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
+    "DDP, stateful loader, persistent workers": Case(
+        loading={"use_stateful_dataloader": True}, workers=1, persistent=True, stops_after=8
+    ),
     "DDP, workers": Case(workers=1),
     "DDP, persistent workers": Case(workers=1, persistent=True),
     "DDP, persistent workers, dispatched": Case(workers=1, persistent=True, loading={"dispatch_batches": True}),
@@ -265,6 +268,7 @@ AT_NIGHT = {
     "DDP, split batches",
     "DDP, seedable sampler",
     "DDP, iterable",
+    "DDP, stateful loader",
     "one rank, iterable, shuffles in a worker",
     "DDP, workers",
     "DDP, persistent workers, dispatched",

@@ -239,7 +239,7 @@ class PreparedLoader(DataLoader[Any]):
 
     def _first_batch(self, on_skipped: Callable[[], None] | None = None) -> tuple[Any, Iterator[Any]]:
         base = self.base_dataloader
-        keeps_workers = not self.use_stateful_dataloader and getattr(base, "persistent_workers", False)
+        keeps_workers = getattr(base, "persistent_workers", False)
         restarts_workers = keeps_workers and self.cursor.has_workers
         with order.seeded_workers(base) if restarts_workers else contextlib.nullcontext():
             batches = self._batches(on_skipped)
