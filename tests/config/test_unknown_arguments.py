@@ -74,6 +74,11 @@ ACCELERATORS: dict[str, tuple[Any, str]] = {
 }
 
 
+def test_a_method_of_an_accelerator_says_which_argument_was_meant() -> None:
+    with pytest.raises(UnknownArgumentError, match=r"load_state\(\) has no argument 'strickt'; did you mean strict\?"):
+        Accelerator().load_state("x", strickt=True)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("keyword", ACCELERATORS)
 def test_an_accelerator_says_what_to_write_instead(keyword: str) -> None:
     value, instead = ACCELERATORS[keyword]

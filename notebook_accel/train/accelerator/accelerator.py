@@ -824,9 +824,8 @@ class Accelerator(RankAware):
 
     # Checkpoints
 
-    def save_state(
-        self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True, **kwargs: Any
-    ) -> Path:
+    @advice.explained()
+    def save_state(self, output_dir: str | os.PathLike[str] | None = None, safe_serialization: bool = True) -> Path:
         """Saves the state of the run to a folder; all ranks call it.
 
         If each rank has the complete weights, as with DDP, rank 0 doesn't wait for the others: each of them adds its
@@ -837,7 +836,6 @@ class Accelerator(RankAware):
         Args:
             output_dir: The folder; not used with `ProjectConfiguration(automatic_checkpoint_naming=True)`.
             safe_serialization: Whether unsharded weights are written as safetensors.
-            kwargs: Rejected; there are no others.
 
         Returns:
             The folder.
@@ -847,9 +845,9 @@ class Accelerator(RankAware):
             CheckpointError: Another rank could not save its part.
             OSError: A file could not be written.
         """
-        _refuse_unknown("save_state", kwargs)
         return self._checkpoints.save(self._contents(), output_dir, safe_serialization)
 
+    @advice.explained()
     def load_state(
         self,
         input_dir: str | os.PathLike[str] | None = None,
@@ -857,7 +855,6 @@ class Accelerator(RankAware):
         *,
         strict: bool = True,
         map_location: Any = None,
-        **kwargs: Any,
     ) -> None:
         """Restores the state of the run from a folder; all ranks call it, after `prepare`.
 
@@ -866,13 +863,11 @@ class Accelerator(RankAware):
             load_kwargs: More arguments of `torch.load`, for optimizers and schedulers.
             strict: Whether the weights must be exactly the model's.
             map_location: Where optimizer states are loaded first: `cpu`, the default, or `on_device`.
-            kwargs: Rejected; there are no others.
 
         Raises:
             ConfigurationError: There is no checkpoint, or loading a file could run code.
             CheckpointError: A file is missing or does not fit the prepared objects, or another rank could not load.
         """
-        _refuse_unknown("load_state", kwargs)
         step = self._checkpoints.load(self._contents(), input_dir, load_kwargs, strict, map_location)
         self._accumulation.step = step
 
@@ -1115,8 +1110,3 @@ def _state_forgotten_on_error() -> Iterator[None]:
         if first:
             AcceleratorState._reset_state()
         raise
-
-
-def _refuse_unknown(function: str, given: dict[str, Any]) -> None:
-    if given:
-        raise ConfigurationError(f"{function} has no argument {', '.join(given)}")

@@ -331,7 +331,6 @@ def changed_model() -> Any:
         ),
         (lambda: DistributedDataParallelKwargs(comm_wrapper=DDPCommunicationHookType.POWER_SGD), "is not a wrapper"),
         (lambda: DistributedDataParallelKwargs(comm_state_option={"a": 1}), "comm_state_option has no effect"),
-        (lambda: Accelerator().save_state("x", some=1), "save_state has no argument some"),
     ],
 )
 def test_what_would_only_fail_later_fails_at_once(make: Any, message: str) -> None:
