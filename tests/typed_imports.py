@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 from typing_extensions import assert_type
 
 import notebook_accel
@@ -21,6 +22,13 @@ def train(accelerator: Accelerator, state: PartialState) -> torch.device:
     assert_type(accelerator.distributed_type, DistributedType)
     assert_type(accelerator.num_processes, int)
     return state.device
+
+
+def prepared(accelerator: Accelerator, model: nn.Linear, optimizer: torch.optim.AdamW) -> None:
+    assert_type(accelerator.prepare(model, optimizer), tuple[nn.Linear, torch.optim.AdamW])
+    one = accelerator.prepare(model)
+    assert_type(accelerator.unwrap_model(one), nn.Linear)
+    assert_type(accelerator.gather_for_metrics((one.weight, 1)), tuple[nn.Parameter, int])
 
 
 def attributes() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
 import torch
 from torch import nn
@@ -79,6 +79,12 @@ from notebook_accel.train.trackers.base import GeneralTracker
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from typing_extensions import TypeVarTuple, Unpack
+
+    Several = TypeVarTuple("Several")
+
+One = TypeVar("One")
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Accelerator(RankAware):
@@ -400,7 +406,15 @@ class Accelerator(RankAware):
 
     # Preparing
 
-    def prepare(self, *args: Any, device_placement: Sequence[bool | None] | None = None) -> Any:
+    @overload
+    def prepare(self, one: One, /, *, device_placement: Sequence[bool | None] | None = None) -> One: ...
+    @overload
+    def prepare(
+        self, *args: Unpack[Several], device_placement: Sequence[bool | None] | None = None
+    ) -> tuple[Unpack[Several]]: ...
+    def prepare(  # type: ignore[misc]  # mypy takes no `*args: Any` for `Unpack`
+        self, *args: Any, device_placement: Sequence[bool | None] | None = None
+    ) -> Any:
         """Makes models, optimizers, loaders and schedulers ready for the ranks.
 
         Args:
@@ -409,7 +423,8 @@ class Accelerator(RankAware):
             device_placement: For each of them, whether it is moved to the device; `None`: the Accelerator's setting.
 
         Returns:
-            The prepared objects in the same order; a single object itself rather than a tuple.
+            The prepared objects in the same order; a single object itself rather than a tuple. To a type checker, each
+            is of the class that it was of, though with several ranks DDP wraps a model.
 
         Raises:
             ConfigurationError: The objects do not fit together.
@@ -515,9 +530,7 @@ class Accelerator(RankAware):
 
     # Undoing
 
-    def unwrap_model(
-        self, model: nn.Module, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
-    ) -> nn.Module:
+    def unwrap_model(self, model: Model, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True) -> Model:
         """Returns the user's own model.
 
         Args:
@@ -525,7 +538,8 @@ class Accelerator(RankAware):
             keep_fp32_wrapper: Whether its forward keeps running in mixed precision, with outputs in float32.
             keep_torch_compile: Whether a compiled model stays compiled.
         """
-        return parallel_wrappers.extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
+        own = parallel_wrappers.extract_model_from_parallel(model, keep_fp32_wrapper, keep_torch_compile)
+        return cast("Model", own)  # whose class `prepare` keeps for type checkers
 
     def skip_first_batches(self, dataloader: DataLoader[Any], num_batches: int = 0) -> DataLoader[Any]:
         """Returns a loader that skips the first batches, to resume in the middle of an epoch."""
@@ -725,7 +739,7 @@ class Accelerator(RankAware):
 
     # Collectives
 
-    def gather(self, tensor: Any) -> Any:
+    def gather(self, tensor: One) -> One:
         """Concatenates the tensors of all ranks along their first dimension, in the order of the ranks.
 
         Ranks that get the same samples, because they share layers or sequences, count once.
@@ -743,6 +757,10 @@ class Accelerator(RankAware):
         """
         return collectives.gather_over(tensor, self._data_ranks)
 
+    @overload
+    def gather_for_metrics(self, input_data: One, use_gather_object: Literal[False] = False) -> One: ...
+    @overload
+    def gather_for_metrics(self, input_data: Any, use_gather_object: bool) -> Any: ...
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
         """Gathers like `gather`, but drops the samples that were repeated to pad the last batch.
 
@@ -761,7 +779,7 @@ class Accelerator(RankAware):
         """
         return uneven_inputs.gather_for_metrics(input_data, use_gather_object, self._data_ranks)
 
-    def reduce(self, tensor: Any, reduction: str = "sum", scale: float = 1.0) -> Any:
+    def reduce(self, tensor: One, reduction: str = "sum", scale: float = 1.0) -> One:
         """Adds up the tensors of all ranks, or takes their `mean` or `max`; see `notebook_accel.reduce`.
 
         Ranks that share layers compute the same results, and count once. So do ranks that share sequences, unless the
@@ -772,7 +790,7 @@ class Accelerator(RankAware):
         has_parts = reduction != "sum" or self.gradient_state.has_cut_sequences
         return collectives.reduce_over(tensor, reduction, scale, sharing.results if has_parts else sharing.data)
 
-    def pad_across_processes(self, tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+    def pad_across_processes(self, tensor: One, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> One:
         """Pads tensors along a dimension to the longest of all ranks; see `notebook_accel.pad_across_processes`."""
         return collectives.pad_across_processes(tensor, dim=dim, pad_index=pad_index, pad_first=pad_first)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,10 +20,12 @@ from notebook_accel.train.ranks.mesh import Ranks
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.tensors import packing, pytree
 
+Tree = TypeVar("Tree")
+"""A tensor, or a tree of tensors."""
 _REDUCTIONS = ("sum", "mean", "max", "none")
 
 
-def gather(tensor: Any) -> Any:
+def gather(tensor: Tree) -> Tree:
     """Concatenates the tensors of all ranks along their first dimension, in the order of the ranks.
 
     Args:
@@ -39,7 +41,7 @@ def gather(tensor: Any) -> Any:
     return gather_over(tensor, everyone())
 
 
-def gather_over(data: Any, ranks: Ranks) -> Any:
+def gather_over(data: Tree, ranks: Ranks) -> Tree:
     """`gather` over some of the ranks."""
     if ranks.size == 1:
         return data
@@ -47,7 +49,7 @@ def gather_over(data: Any, ranks: Ranks) -> Any:
     return _exchange_checked("gather", data, ranks.group, _stack, _gather_one)
 
 
-def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
+def reduce(tensor: Tree, reduction: str = "mean", scale: float = 1.0) -> Tree:
     """Adds up the tensors of all ranks, or takes their mean or maximum.
 
     Args:
@@ -66,7 +68,7 @@ def reduce(tensor: Any, reduction: str = "mean", scale: float = 1.0) -> Any:
     return reduce_over(tensor, reduction, scale, everyone())
 
 
-def reduce_over(tensor: Any, reduction: str, scale: float, ranks: Ranks) -> Any:
+def reduce_over(tensor: Tree, reduction: str, scale: float, ranks: Ranks) -> Tree:
     """`reduce` over some of the ranks."""
     if reduction not in _REDUCTIONS:
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
@@ -84,10 +86,11 @@ def reduce_over(tensor: Any, reduction: str, scale: float, ranks: Ranks) -> Any:
         reduced = _exchange_checked("reduce", tensor, ranks.group, _maximum if maximum else _add, collective)
     factors = {"sum": scale, "mean": scale / ranks.size, "max": scale, "none": 1}
     factor = factors[reduction]
-    return reduced if factor == 1 else pytree.recursively_apply(lambda leaf: leaf * factor, reduced)
+    scaled: Tree = reduced if factor == 1 else pytree.recursively_apply(lambda leaf: leaf * factor, reduced)
+    return scaled
 
 
-def broadcast(tensor: Any, from_process: int = 0) -> Any:
+def broadcast(tensor: Tree, from_process: int = 0) -> Tree:
     """Copies one rank's tensors into those of all other ranks, in place, and returns them.
 
     Args:
@@ -193,7 +196,7 @@ class CannotPadNestedTensorWarning(UserWarning):
     """A nested tensor was not padded."""
 
 
-def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Any:
+def pad_across_processes(tensor: Tree, dim: int = 0, pad_index: float = 0, pad_first: bool = False) -> Tree:
     """Pads each tensor along a dimension to the size of the longest of all ranks.
 
     Args:
@@ -229,7 +232,8 @@ def pad_across_processes(tensor: Any, dim: int = 0, pad_index: float = 0, pad_fi
         size = next(longest)
         return _pad_one(leaf, dim, size, pad_index, pad_first) if _has(_sizes(leaf), dim) else leaf
 
-    return pytree.recursively_apply(pad, tensor)
+    padded: Tree = pytree.recursively_apply(pad, tensor)
+    return padded
 
 
 def _sizes(leaf: torch.Tensor) -> Sequence[int]:
@@ -253,11 +257,11 @@ def _pad_one(leaf: torch.Tensor, dim: int, size: int, pad_index: float, pad_firs
 
 def _exchange_checked(
     operation: str,
-    data: Any,
+    data: Tree,
     group: Any,
     combine: Callable[[torch.Tensor, Sequence[torch.Tensor]], torch.Tensor],
     collective: Callable[[torch.Tensor, Any], torch.Tensor],
-) -> Any:
+) -> Tree:
     """Runs an operation on a tree, after checking that all ranks call it with the same shapes.
 
     Args:
@@ -278,8 +282,10 @@ def _exchange_checked(
         bodies = [message.body for message in messages if message.body is not None]
         if bodies:  # equal heads mean equal sizes: all of them fit, or none does
             arrived = iter(_unpack(leaves, bodies))
-            return pytree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
-    return pytree.recursively_apply(lambda leaf: collective(leaf, group), data)
+            combined: Tree = pytree.recursively_apply(lambda leaf: combine(leaf, next(arrived)), data)
+            return combined
+    exchanged: Tree = pytree.recursively_apply(lambda leaf: collective(leaf, group), data)
+    return exchanged
 
 
 def _by_rank(texts: Sequence[str]) -> list[str]:
