@@ -167,11 +167,17 @@ def test_numbers_differ_between_launches_that_nobody_seeded(notebook: Notebook):
     )
 
 
-def test_ranks_log_as_basic_config_says(notebook: Notebook):
-    notebook.check("import logging\nlogging.basicConfig(level=logging.INFO, format='%(levelname)s says %(message)s')")
+def test_ranks_log_as_basic_config_says(notebook: Notebook, tmp_path: Path):
+    file = tmp_path / "own.log"
+    notebook.check(f"""
+        import logging
+        handlers = [logging.StreamHandler(), logging.FileHandler({str(file)!r})]
+        logging.basicConfig(level=logging.INFO, format="{{levelname}} says {{message}}", style="{{", handlers=handlers)
+    """)
     cell = notebook.check("notebook_launcher(lambda: logging.info('hello'), num_processes=2, device='cpu')")
     notebook.check("logging.root.handlers.clear()\nlogging.root.setLevel(logging.WARNING)")
     assert "INFO says hello" in cell.text
+    assert file.read_text() == "INFO says hello\n" * 2
 
 
 # The user's own modules

@@ -7,6 +7,7 @@ them for users.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import threading
@@ -265,13 +266,19 @@ def _read_logging(module: Any) -> dict[str, Any]:
     return {"disabled": module.root.manager.disable, "root": module.root.level, "named": named, "handlers": handlers}
 
 
-def _handler(handler: logging.Handler) -> tuple[str, int, str | None, str | None] | None:
-    """The stream, the level, and the format of a handler that writes to standard output or error; `None` for others."""
-    formatter = handler.formatter
-    if type(handler) is not logging.StreamHandler or handler.filters or type(formatter) is not logging.Formatter:
+def _handler(handler: logging.Handler) -> dict[str, Any] | None:
+    """A handler that writes to standard output or error, or to the end of a file, as plain data; `None` for others."""
+    formatter = handler.formatter or logging.Formatter()
+    style = next((each for each, (kind, _) in logging._STYLES.items() if type(formatter._style) is kind), None)
+    if handler.filters or type(formatter) is not logging.Formatter or style is None:
+        return None
+    found = {"level": handler.level, "format": (formatter._fmt, formatter.datefmt, style)}
+    if type(handler) is logging.FileHandler:
+        return {**found, "file": handler.baseFilename, "encoding": handler.encoding}
+    if type(handler) is not logging.StreamHandler:
         return None
     stream = next((name for name in _STREAMS if handler.stream is getattr(sys, name)), None)
-    return None if stream is None else (stream, handler.level, formatter._fmt, formatter.datefmt)
+    return None if stream is None else {**found, "stream": stream}
 
 
 def _write_logging(module: Any, settings: Mapping[str, Any]) -> None:
@@ -281,10 +288,15 @@ def _write_logging(module: Any, settings: Mapping[str, Any]) -> None:
         if not name.startswith(_OF_KERNELS):
             module.getLogger(name).setLevel(level)
     if not module.root.handlers:
-        for stream, level, text, dates in settings["handlers"]:
-            handler = module.StreamHandler(getattr(sys, stream))
-            handler.setLevel(level)
-            handler.setFormatter(module.Formatter(text, dates))
+        for found in settings["handlers"]:
+            if "stream" in found:
+                handler = module.StreamHandler(getattr(sys, found["stream"]))
+            elif os.path.isdir(os.path.dirname(found["file"])):  # which another node may not have
+                handler = module.FileHandler(found["file"], encoding=found["encoding"], delay=True)
+            else:
+                continue
+            handler.setLevel(found["level"])
+            handler.setFormatter(module.Formatter(*found["format"]))
             module.root.addHandler(handler)
 
 
