@@ -30,7 +30,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """The public names, and the modules of Accelerate's, without the folders of this package and its own imports."""
+    own = (name for name, value in globals().items() if isinstance(value, accelerate_names.AccelerateModule))
+    return sorted({*__all__, *own, *filter(lambda name: name.startswith("__"), globals())})
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
