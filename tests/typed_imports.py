@@ -28,7 +28,7 @@ def prepared(accelerator: Accelerator, model: nn.Linear, optimizer: torch.optim.
     assert_type(accelerator.prepare(model, optimizer), tuple[nn.Linear, torch.optim.AdamW])
     one = accelerator.prepare(model)
     assert_type(accelerator.unwrap_model(one), nn.Linear)
-    assert_type(accelerator.gather_for_metrics((one.weight, 1)), tuple[nn.Parameter, int])
+    assert_type(accelerator.gather_for_metrics((torch.ones(1), 1)), tuple[torch.Tensor, int])
 
 
 def attributes() -> None:

@@ -14,7 +14,7 @@ from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner,
 from notebook_accel.launch.driver.notifications import Notifications
 from notebook_accel.launch.driver.stop_policy import ONE_CALL, RESUMABLE, SCRIPT, StopPolicy, StopReason, StopRequests
 from notebook_accel.launch.engines import preloader
-from notebook_accel.launch.engines.contract import Engine, RanksSpec
+from notebook_accel.launch.engines.contract import Engine
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
@@ -27,7 +27,7 @@ from notebook_accel.launch.journal.writing import Journal
 from notebook_accel.launch.plan import conflicts, elastic, environment, run_facts
 from notebook_accel.launch.plan.elastic import Remaining
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.rendezvous import open_rendezvous
+from notebook_accel.launch.plan.ranks_spec import ranks_spec
 from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.job_views import Views
 from notebook_accel.launch.show.output import Output
@@ -235,16 +235,8 @@ class Launch:
         return elastic.without_leaving(self._plan, self.job, self._engine) if leaving else self._plan
 
     def _attempt(self, number: int, view: Views, deadline: float | None) -> AttemptOutcome:
-        rendezvous = open_rendezvous(self._plan.config, number)
-        spec = RanksSpec(
-            environments=environment.of_ranks(self._plan, rendezvous, self._environ),
-            rendezvous=rendezvous,
-            heartbeat=self._plan.config.heartbeat,
-            node_request=self._plan.node_request,
-            streams=self._streams,
-        )
         self.job.apply(None, AttemptStarted(number, self._plan.size, self.job.step, self._plan.device_ids))
-        started = self._start(spec)
+        started = self._start(number)
         try:
             view.open()  # while the ranks start
             ranks = [state.rank for state in self.job.ranks]
@@ -264,8 +256,9 @@ class Launch:
         finally:
             started.close()
 
-    def _start(self, spec: RanksSpec) -> Ranks:
+    def _start(self, number: int) -> Ranks:
         """Starts the ranks of an attempt."""
+        spec = ranks_spec(self._plan, self._environ, attempt=number, streams=self._streams)
         return self._engine.start(spec, EventLoop())
 
     def _conclude(self, attempt: AttemptOutcome) -> None:

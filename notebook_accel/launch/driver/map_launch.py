@@ -17,10 +17,10 @@ from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.engines.independent import IndependentRanks
 from notebook_accel.launch.engines.ranks import Ranks
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.plan import environment
 from notebook_accel.launch.plan.plan import Plan
-from notebook_accel.launch.plan.rendezvous import open_rendezvous
+from notebook_accel.launch.plan.ranks_spec import ranks_spec
 from notebook_accel.launch.show import console
+from notebook_accel.launch.wire import constants
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 from notebook_accel.rank_spans import counted
@@ -117,15 +117,14 @@ class MapLaunch(Launch):
         if event.status != Status.DONE and folder is not None and count:
             console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make the same call again")
 
-    def _start(self, spec: RanksSpec) -> Ranks:
-        return IndependentRanks(self._engine, self._alone, spec, EventLoop(), self._work)
+    def _start(self, number: int) -> Ranks:
+        return IndependentRanks(self._engine, self._alone, self._plan.size, EventLoop(), self._work)
 
-    def _alone(self, spec: RanksSpec, rank: int) -> RanksSpec:
+    def _alone(self, rank: int) -> RanksSpec:
         """What to start for a rank that is a world of its own, on the device that it would have among all."""
-        rendezvous = open_rendezvous(replace(self._plan.config, port=0), 0)
-        (made,) = environment.of_ranks(replace(self._plan, size=1), rendezvous, self._environ)
-        own = {**made, "LOCAL_RANK": str(rank)}
-        return replace(spec, environments=[own], rendezvous=rendezvous, pace=spec.report_interval)
+        spec = ranks_spec(replace(self._plan, size=1, config=replace(self._plan.config, port=0)), self._environ)
+        own = {**spec.environments[0], "LOCAL_RANK": str(rank)}
+        return replace(spec, environments=[own], pace=constants.report_interval(self._plan.size))
 
 
 def _describe(failures: Sequence[FailedItem], count: int) -> str:

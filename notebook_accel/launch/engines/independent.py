@@ -14,6 +14,7 @@ from notebook_accel.errors import LaunchError
 from notebook_accel.events import Cleared, Event, Exited, Failed, Returned, Shown, Written
 from notebook_accel.launch.engines.contract import Engine, RanksSpec
 from notebook_accel.launch.engines.ranks import RankProcess, Ranks
+from notebook_accel.launch.system.network import ReservedPorts
 from notebook_accel.launch.wire.event_loop import EventLoop
 from notebook_accel.launch.wire.payload import Payload
 
@@ -44,8 +45,8 @@ class IndependentRanks(Ranks):
 
     Args:
         engine: Starts them. Its ranks must be processes.
-        alone: What to start for a rank, given what would be started for all of them.
-        spec: That of all ranks. Their store isn't opened, since each has its own.
+        alone: Returns what to start for a rank.
+        size: Their number.
         loop: Reads what they send.
         work: What they do.
     """
@@ -55,16 +56,14 @@ class IndependentRanks(Ranks):
     def __init__(
         self,
         engine: Engine,
-        alone: Callable[[RanksSpec, int], RanksSpec],
-        spec: RanksSpec,
+        alone: Callable[[int], RanksSpec],
+        size: int,
         loop: EventLoop,
         work: Work,
     ) -> None:
-        super().__init__(spec.size, spec.rendezvous.ports, loop)
-        if spec.rendezvous.listener is not None:
-            spec.rendezvous.listener.close()
+        super().__init__(size, ReservedPorts(), loop)
         self._engine = engine
-        self._alone = partial(alone, spec)
+        self._alone = alone
         self._work = work
         self._payload: Payload | None = None
         self._answered: set[int] = set()
@@ -73,7 +72,7 @@ class IndependentRanks(Ranks):
         self.processes = []
         work.begin(lambda rank, event: self.send([rank], event), self._pass_on)
         try:
-            for rank in range(spec.size):
+            for rank in range(size):
                 self._inner.append(self._begin(rank))
                 self.processes.append(self._inner[rank].processes[0])
         except BaseException:

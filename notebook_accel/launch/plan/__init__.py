@@ -7,6 +7,7 @@ cluster_nodes.py    ─ the same for the nodes of a cluster
 capacity.py         ─ refuses more ranks than this node can hold
 rendezvous.py       ─ where the ranks join each other
 environment.py      ─ the environment variables of each rank
+ranks_spec.py       ─ the ranks of a plan, as an engine starts them
 other_frameworks.py ─ those of JAX, TensorFlow, and other frameworks with a rendezvous of their own
 conflicts.py        ─ names running jobs that use the same devices or the same folder
 run_facts.py        ─ what was launched, and with which versions, for the panel

@@ -16,13 +16,12 @@ from notebook_accel.events import AttemptStarted, Phase, PhaseChanged
 from notebook_accel.launch.driver.call_runner import AttemptOutcome, CallRunner, Ending
 from notebook_accel.launch.driver.launch import unpickled
 from notebook_accel.launch.driver.stop_policy import PERSISTENT, StopReason, StopRequests, catch_sigint
-from notebook_accel.launch.engines.contract import RanksSpec
 from notebook_accel.launch.engines.ranks import Life
 from notebook_accel.launch.job import output_log, rank_error
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
-from notebook_accel.launch.plan import environment, plan
-from notebook_accel.launch.plan.rendezvous import open_rendezvous
+from notebook_accel.launch.plan import plan
+from notebook_accel.launch.plan.ranks_spec import ranks_spec
 from notebook_accel.launch.show import console, screens
 from notebook_accel.launch.show.output import Output
 from notebook_accel.launch.wire import payload
@@ -92,14 +91,7 @@ class PersistentRanks:
         """The last cell failed or was interrupted, so ranks may be at different collectives of their process group."""
         state = notebook_state.capture()
         self.variables = VariableSync(namespace, is_hidden, self.members, self._call_and_wait, state)
-        rendezvous = open_rendezvous(config, 0)
-        spec = RanksSpec(
-            environments=environment.of_ranks(self.plan, rendezvous, environ),
-            rendezvous=rendezvous,
-            heartbeat=config.heartbeat,
-            node_request=self.plan.node_request,
-        )
-        self._ranks = engine.start(spec, EventLoop())
+        self._ranks = engine.start(ranks_spec(self.plan, environ), EventLoop())
         try:
             self.call_on_ranks(worker.begin, state=state)
         except KeyboardInterrupt:

@@ -269,7 +269,8 @@ def _read_logging(module: Any) -> dict[str, Any]:
 def _handler(handler: logging.Handler) -> dict[str, Any] | None:
     """A handler that writes to standard output or error, or to the end of a file, as plain data; `None` for others."""
     formatter = handler.formatter or logging.Formatter()
-    style = next((each for each, (kind, _) in logging._STYLES.items() if type(formatter._style) is kind), None)
+    styles = {kind: name for name, (kind, _) in logging._STYLES.items()}
+    style = styles.get(type(formatter._style))  # type: ignore[call-overload]  # typeshed takes its keys for instances
     if handler.filters or type(formatter) is not logging.Formatter or style is None:
         return None
     found = {"level": handler.level, "format": (formatter._fmt, formatter.datefmt, style)}
