@@ -25,7 +25,7 @@ from tests.browser import kernels
 from tests.free_ports import free_port
 from tests.live_notebook import wait_until
 
-_STARTS_WITHIN = 90.0
+_STARTS_WITHIN = 240.0
 _ENDS_WITHIN = 20.0
 _FOLDERS = {
     "HOME": "home",

@@ -86,7 +86,7 @@ def address(tmp_path: Path) -> Iterator[str]:
             return False
 
     try:
-        wait_until(answers, 90)
+        wait_until(answers, 240)
         yield f"{url}/?access_token=secret"
     finally:
         server.terminate()

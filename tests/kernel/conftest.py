@@ -21,6 +21,10 @@ def join():
     dist.init_process_group("gloo")
     dist.barrier()
     return dist.get_rank()
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 """
 STOPPED_WITHIN = 4.0
 """Seconds after which a cell must have ended that has ranks stopped: less than the grace that ranks have."""

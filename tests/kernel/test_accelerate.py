@@ -148,8 +148,7 @@ def test_jobs_that_run_are_shown_and_attached_to(notebook: Notebook, tmp_path: P
     notebook.check(f"""
     def wait():
         print("ready", flush=True)
-        while not os.path.exists("{tmp_path}/done"):
-            time.sleep(0.005)
+        wait_for("{tmp_path}/done")
         return "waited"
     """)
     notebook.read_until(notebook.check("job = notebook_launcher(wait, num_processes=2, block=False)"), "ready")

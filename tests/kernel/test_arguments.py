@@ -179,8 +179,7 @@ def test_the_monitor_interval_is_that_of_the_signs_of_life(notebook: Notebook, t
     def wait():
         kept = b""
         for name, more in ("grow", 2**26), ("done", 0):
-            while not os.path.exists("{tmp_path}/" + name):
-                time.sleep(0.005)
+            wait_for("{tmp_path}/" + name)
             kept += bytes([1]) * more
 
     often = notebook_launcher(wait, num_processes=1, monitor_interval=0.01, block=False)

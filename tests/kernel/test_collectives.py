@@ -11,10 +11,6 @@ from tests.live_notebook import Notebook
 WORK = """
 from torch import nn
 
-def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
 def train(path):
     rank = join()
     model = nn.parallel.DistributedDataParallel(nn.Linear(256, 256))

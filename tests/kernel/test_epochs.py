@@ -118,8 +118,7 @@ def shrink(folder):
             optimizer.step()
             optimizer.zero_grad()
             if loader.cursor.done == 8 and accelerator.process_index == 1:
-                while not os.path.exists(folder + "/checkpoint_6"):
-                    time.sleep(0.01)
+                wait_for(folder + "/checkpoint_6")
                 raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
     return accelerator.num_processes
 

@@ -14,8 +14,7 @@ def test_a_value_is_waited_for_while_the_ranks_train(notebook: Notebook, tmp_pat
     def work(go={str(tmp_path / "go")!r}):
         for step in range(10):
             report(loss=1 / (step + 1), step=step)
-        while not os.path.exists(go):
-            time.sleep(0.01)
+        wait_for(go)
 
     job = notebook_launcher(work, num_processes=2, block=False)
     """)

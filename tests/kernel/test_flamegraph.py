@@ -31,10 +31,6 @@ def sleep_for(seconds):
     print("sleeping")
     time.sleep(seconds)
 
-def sleep_until(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
 def hold_the_gil():
     import ctypes
     print("holding")
@@ -102,15 +98,15 @@ def test_c_code_that_holds_the_gil_counts_for_the_line_that_calls_it(prepared: N
     prepared.read_until(cell, "holding")
     _, first, *_ = prepared.value("repr(job.flamegraph(1))").splitlines()
     assert "hold_the_gil, In[" in first
-    assert first.endswith("line 29")
+    assert first.endswith("line 25")
     prepared.check("job.result(20)")
 
 
 def test_a_detached_job_is_sampled_by_the_process_that_runs_it(prepared: Notebook, tmp_path: Path) -> None:
-    prepared.check(f"job = notebook_launcher(sleep_until, ({str(tmp_path / 'go')!r},), num_processes=2, detach=True)")
+    prepared.check(f"job = notebook_launcher(wait_for, ({str(tmp_path / 'go')!r},), num_processes=2, detach=True)")
     prepared.check("while any(state.phase.value != 'running' for state in job.ranks): time.sleep(0.01)")
     text = prepared.value("repr(job.flamegraph(0.3))")
     (tmp_path / "go").touch()
-    assert text.startswith("sleep_until() on ranks 0-1: ")
-    assert "sleep_until, In[" in text
+    assert text.startswith("wait_for() on ranks 0-1: ")
+    assert "wait_for, In[" in text
     prepared.check("job.result(20)")

@@ -12,14 +12,10 @@ from tests.live_notebook import Notebook, lines_by_rank, wait_until
 SETUP = """
 import asyncio, pathlib
 
-def wait_for(name):
-    while not (folder / name).exists():
-        time.sleep(0.005)
-
 def work(name="go"):
     rank = join()
     print(f"rank {rank} is ready")
-    wait_for(name)
+    wait_for(folder / name)
     print("went on")
     return rank * 10
 """
@@ -185,7 +181,7 @@ def test_a_job_tells_of_its_ranks(free: Notebook, tmp_path: Path):
     cell = free.check("""
     def tell():
         print(f"pid of {os.environ['RANK']}: {os.getpid()}")
-        wait_for("go")
+        wait_for(folder / "go")
 
     job = notebook_launcher(tell, num_processes=2, block=False)
     """)

@@ -344,18 +344,17 @@ if os.environ["PARENT"] != str(os.getppid()):
 def test_a_job_outlives_the_change_of_servers(notebook: Notebook, tmp_path: Path):
     """A job of the server before does not end one of the server after, nor the other way round."""
     notebook.check(f"""
-    def wait_for(name):
+    def wait(name):
         join()
-        while not os.path.exists(f"{tmp_path}/{{name}}"):
-            time.sleep(0.005)
+        wait_for(f"{tmp_path}/{{name}}")
         return name
 
-    before = notebook_launcher(wait_for, ("before",), num_processes=2, block=False)
+    before = notebook_launcher(wait, ("before",), num_processes=2, block=False)
     """)
     assert not preloaded(notebook, "pluggy")
     notebook.check("import pluggy")
     wait_until(lambda: preloaded(notebook, "pluggy"))
-    notebook.check('after = notebook_launcher(wait_for, ("after",), num_processes=2, block=False)')
+    notebook.check('after = notebook_launcher(wait, ("after",), num_processes=2, block=False)')
     (tmp_path / "before").touch()
     assert notebook.value("before.result(60)") == ["before", "before"]
     assert notebook.value("notebook_launcher(join, num_processes=2), after.wait(0.3)") == ([0, 1], False)

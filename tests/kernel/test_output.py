@@ -112,8 +112,7 @@ def test_a_line_that_has_not_ended_is_shown_while_its_rank_runs(notebook: Notebo
     notebook.check(f"""
     def ask():
         print("loading...", end="", flush=True)
-        while not os.path.exists({str(go_on)!r}):
-            time.sleep(0.01)
+        wait_for({str(go_on)!r})
     """)
     cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
     notebook.read_until(cell, "loading...")
@@ -129,8 +128,7 @@ def test_a_line_is_shown_while_its_rank_runs(notebook: Notebook, tmp_path):
     def ask():
         if os.environ["RANK"] == "0":
             print("only here")
-        while not os.path.exists({str(go_on)!r}):
-            time.sleep(0.01)
+        wait_for({str(go_on)!r})
     """)
     cell = notebook.begin("notebook_launcher(ask, num_processes=2)")
     notebook.read_until(cell, "[0] only here\n")

@@ -212,8 +212,7 @@ def test_a_panel_shows_where_a_rank_is_and_all_its_lines(prepared: Notebook, go_
     def chatty(go_on):
         for line in range(150):
             print("line", line)
-        while not os.path.exists(go_on):
-            time.sleep(0.01)
+        wait_for(go_on)
     """)
     cell = prepared.begin_in_browser(f"notebook_launcher(chatty, ({str(go_on)!r},), 2)")
     browser = Browser(prepared, cell)

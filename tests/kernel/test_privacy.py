@@ -18,8 +18,7 @@ def running(notebook: Notebook, tmp_path: Path):
     notebook.check(f"""
     def wait():
         print("rank", join(), "is ready")
-        while not os.path.exists("{tmp_path}/done"):
-            time.sleep(0.005)
+        wait_for("{tmp_path}/done")
 
     big = np.ones(1_000_000)
     job = notebook_launcher(lambda: (wait(), big.sum()), num_processes=2, block=False)

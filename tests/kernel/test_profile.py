@@ -33,10 +33,9 @@ def train(path, slow=0.0):
             print("training")
         first = False
 
-def wait_for(path):
+def wait(path):
     print("waiting")
-    while not os.path.exists(path):
-        time.sleep(0.01)
+    wait_for(path)
 
 def steps(count, path=""):
     parameter = nn.Parameter(torch.zeros(4))
@@ -48,7 +47,7 @@ def steps(count, path=""):
     for _ in range(count):
         step()
         time.sleep(0.05)
-    wait_for(path) if path else None
+    wait(path) if path else None
 
 def train_until_recorded(rank_that_dies):
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -181,11 +180,11 @@ def test_a_profile_shows_the_steps_of_all_ranks_on_one_clock(prepared: Notebook,
 
 def test_a_function_without_steps_is_told_from_one_whose_steps_are_over(prepared: Notebook, tmp_path: Path) -> None:
     go = tmp_path / "go"
-    cell = prepared.check(f"job = notebook_launcher(wait_for, ({str(go)!r},), num_processes=2, block=False)")
+    cell = prepared.check(f"job = notebook_launcher(wait, ({str(go)!r},), num_processes=2, block=False)")
     prepared.read_until_ranks_wrote(cell, "waiting", 2)
     nothing = prepared.run("job.profile(timeout=0.2)")
     assert nothing.error == "TimeoutError"
-    assert "wait_for() can't be profiled now: ranks 0-1 sent no trace: no training step ended within 0.2 s" in (
+    assert "wait() can't be profiled now: ranks 0-1 sent no trace: no training step ended within 0.2 s" in (
         nothing.error_text
     )
     go.touch()

@@ -105,8 +105,7 @@ def test_a_description_and_a_postfix_arrive_although_nothing_follows(prepared: N
             for n in range(1000):
                 bar.set_description(f"\\x1b[34mstep {{n}}\\x1b[0m")  # in color
                 bar.set_postfix(n=n)
-            while not os.path.exists({str(go_on)!r}):
-                time.sleep(0.01)
+            wait_for({str(go_on)!r})
     """)
     cell = prepared.begin("notebook_launcher(work, num_processes=2)")
     prepared.read_until(cell, "seldom 2/3 › step 999 3/10")

@@ -78,8 +78,7 @@ def test_a_rank_that_fails_ends_the_question_of_another(notebook: Notebook, tmp_
     def fail():
         if os.environ["RANK"] == "1":
             input("well? ")
-        while not os.path.exists({str(asked)!r}):
-            time.sleep(0.01)
+        wait_for({str(asked)!r})
         1 / 0
 
     notebook_launcher(fail, num_processes=2)

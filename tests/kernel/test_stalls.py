@@ -21,10 +21,6 @@ def until(condition, what="it has not come true", within=20):
         time.sleep(0.01)
     return found
 
-def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
-
 def where(rank):
     return job.ranks[rank].phase.value, job.ranks[rank].detail
 """
@@ -187,7 +183,7 @@ def test_a_rank_in_c_code_that_lets_no_python_run_tells_its_stack_undisturbed(
     start(prepared, "if rank == 1:\n    return ctypes.PyDLL(None).poll(None, 0, 3000)\ngo_on('end')", tmp_path)
     text = prepared.value("""
     until(lambda: where(0)[0] == where(1)[0] == "running")
-    until(lambda: "PyDLL" in (text := repr(job.stacks())) and text)
+    until(lambda: "PyDLL" in (text := repr(job.stacks())) and "in wait_for" in text and text)
     """)
     assert "rank 1 is at In[" in text
     assert "(`return ctypes.PyDLL(None).poll(None, 0, 3000)`)" in text
