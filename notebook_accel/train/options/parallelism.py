@@ -155,18 +155,22 @@ class ParallelismConfig:
 
     @property
     def dp_replicate_enabled(self) -> bool:
+        """Whether groups of ranks have replicas of the model."""
         return bool(self._enabled("dp_replicate"))
 
     @property
     def dp_shard_enabled(self) -> bool:
+        """Whether ranks share the parameters of the model."""
         return bool(self._enabled("dp_shard"))
 
     @property
     def tp_enabled(self) -> bool:
+        """Whether ranks share layers."""
         return bool(self._enabled("tp"))
 
     @property
     def cp_enabled(self) -> bool:
+        """Whether ranks share sequences."""
         return bool(self._enabled("cp"))
 
     @property

@@ -44,6 +44,7 @@ class OneOfRank:
 
     @property
     def initialized(self) -> bool:
+        """Whether this rank still has the state, rather than one made after it was dropped."""
         return rank_local.space().get(self._key) is self
 
 

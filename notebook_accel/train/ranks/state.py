@@ -96,6 +96,7 @@ class PartialState(OneOfRank, RankAware):
         return communicator_of(self.backend, self.device)
 
     def wait_for_everyone(self) -> None:
+        """Waits until all ranks have reached this call."""
         if self.use_distributed:
             self.compare_calls("wait_for_everyone")
             self.communicator.barrier()
@@ -219,6 +220,7 @@ class AcceleratorState(OneOfRank, RankAware):
 
     @property
     def backend(self) -> str | None:
+        """As in `PartialState`."""
         return self.partial.backend
 
     @property
@@ -251,9 +253,11 @@ class AcceleratorState(OneOfRank, RankAware):
 
     @property
     def is_fsdp2(self) -> bool:
+        """Whether models are sharded by FSDP2."""
         return self.distributed_type is DistributedType.FSDP
 
     def wait_for_everyone(self) -> None:
+        """As in `PartialState`."""
         self.partial.wait_for_everyone()
 
     def destroy_process_group(self, group: Any = None) -> None:
