@@ -31,8 +31,8 @@ class Case:
     """One way to train, in epochs of 6 batches on each rank, and when it stops."""
 
     size: int = 2
-    every: str = "2"
-    """Steps, or a time, from one checkpoint to the next."""
+    every: str = "5"
+    """Steps, or a time, from one checkpoint to the next. Writing them takes most of a run."""
     stops_after: int = 11
     """How many batches the interrupted run trains."""
     accumulation: int = 1
@@ -231,7 +231,7 @@ CASES = {
     "one rank, after each step": Case(size=1, every="1", augments=True),
     "DDP": Case(),
     "DDP, by time": Case(every="0.001 s"),
-    "DDP, accumulation": Case(accumulation=3),
+    "DDP, accumulation": Case(accumulation=3, every="2"),
     "DDP, augmented": Case(augments=True, every="4"),
     "DDP, augmented, by time": Case(augments=True, every="0.001 s"),
     "DDP, validated": Case(validates=True),
@@ -248,7 +248,7 @@ CASES = {
     "one rank, iterable, shuffles in a worker": Case(size=1, iterable=True, order="global", augments=True, workers=1),
     "DDP, stateful loader": Case(loading={"use_stateful_dataloader": True}),
     "DDP, stateful loader, persistent workers": Case(
-        loading={"use_stateful_dataloader": True}, workers=1, persistent=True, stops_after=8
+        loading={"use_stateful_dataloader": True}, workers=1, persistent=True, stops_after=8, every="6"
     ),
     "DDP, workers": Case(workers=1),
     "DDP, persistent workers": Case(workers=1, persistent=True),
@@ -331,7 +331,7 @@ def test_a_rank_that_is_killed_costs_only_what_was_not_saved(
         assert other["trained"] < one["trained"]
         for key, tensor in one["weights"].items():
             assert torch.equal(other["weights"][key], tensor)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_14", "checkpoint_16", "checkpoint_18"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_10", "checkpoint_15", "checkpoint_18"]
 
 
 def test_another_number_of_ranks_goes_on_where_the_others_were(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def steps_outside(folder: str, stops_after: int | None) -> int:
 
 def test_no_step_of_a_resumed_training_seems_to_be_outside_of_its_loop(tmp_path: Path) -> None:
     """A launch would say that it doesn't save the training; torch makes a step to load the shards of an optimizer."""
-    assert launch(steps_outside, str(tmp_path), 5) == [0, 0]
+    assert launch(steps_outside, str(tmp_path), 6) == [0, 0]
     assert launch(steps_outside, str(tmp_path), None) == [0, 0]
 
 
@@ -362,6 +362,6 @@ def refused(folder: str, resume: str) -> None:
 
 
 def test_the_checkpoints_of_another_run_are_refused_if_they_are_not_to_be_resumed(tmp_path: Path) -> None:
-    launch(train, Case(size=1), str(tmp_path), 5, size=1)
-    with pytest.raises(RankError, match="has the checkpoints of an earlier run, such as checkpoint_4"):
+    launch(train, Case(size=1), str(tmp_path), 6, size=1)
+    with pytest.raises(RankError, match="has the checkpoints of an earlier run, such as checkpoint_5"):
         launch(refused, str(tmp_path), "false", size=1)
