@@ -96,11 +96,11 @@ class Facts:
         return sign
 
     def ranked(self, metric: str, sign: int) -> list[Trial]:
-        """The trials whose last value of a metric counts, the best one first."""
+        """The trials whose last value of a metric counts, the best one first. One that isn't finite doesn't."""
         found = [
             trial
             for trial in self.trials
-            if trial.state.counts and metric in trial.measured and not math.isnan(trial.measured[metric].last)
+            if trial.state.counts and metric in trial.measured and math.isfinite(trial.measured[metric].last)
         ]
         return sorted(found, key=lambda trial: -sign * trial.measured[metric].last)
 

@@ -16,6 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -25,6 +26,7 @@ from notebook_accel.launch.job.text import size
 from notebook_accel.launch.journal import records
 from notebook_accel.launch.journal.private_files import make_private, open_private, write_all
 from notebook_accel.launch.show import console
+from notebook_accel.launch.wire import payload
 from notebook_accel.owner import Owner
 from notebook_accel.runs.trial import Measured, State, Trial
 
@@ -281,8 +283,23 @@ def _all() -> list[Path]:
 
 
 def _text(parameters: dict[str, Any]) -> str:
-    """Equal for equal parameters, also in another process; functions and classes go by their names."""
-    return repr([(name, _name(value) or value) for name, value in sorted(parameters.items())])
+    """Equal for equal parameters, and only for these, also in another process."""
+    return repr([(name, _told(value)) for name, value in sorted(parameters.items())])
+
+
+def _told(value: Any) -> Any:
+    """What tells a parameter from others.
+
+    Functions and classes go by their names. Other objects go by how they are pickled: their text may leave out what
+    they differ in, as that of a large array does.
+    """
+    text = _name(value) or repr(value)
+    if _name(value) or isinstance(value, _PLAIN) or _ADDRESS.search(text):
+        return text
+    try:
+        return f"{type(value).__qualname__} {blake2b(payload.named(value), digest_size=16).hexdigest()}"
+    except Exception:  # pickling raises anything
+        return text
 
 
 def _name(value: Any) -> str:

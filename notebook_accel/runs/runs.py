@@ -67,7 +67,7 @@ class Runs:
         name = self._named(metric)
         ranked = self._facts.ranked(name, self._sign(name, goal))
         if not ranked:
-            raise ConfigurationError(f"no trial has ended with a value of {name!r} that is a number")
+            raise ConfigurationError(f"no trial has ended with a value of {name!r} that is a finite number")
         return ranked[0]
 
     def dataframe(self) -> DataFrame | list[dict[str, Any]]:

@@ -277,7 +277,7 @@ class Schedule:
 
     def _end(self, trial: Trial) -> None:
         found = trial.measured.get(self._metric) if self._metric is not None else None
-        value = None if found is None or math.isnan(found.last) else found.last
+        value = found.last if found is not None and math.isfinite(found.last) else None
         self._search.tell(trial.number, value, failed=not trial.state.counts, stopped=trial.state is State.STOPPED)
         self._record.add_end(trial)
         self._board.note_end(trial)

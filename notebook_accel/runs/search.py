@@ -40,7 +40,7 @@ class Search(Protocol):
         """Takes a value of a trial that runs; returns why the trial should stop, or an empty text."""
 
     def tell(self, number: int, value: float | None, *, failed: bool, stopped: bool) -> None:
-        """Takes the last value of a trial that has ended, `None` if it has none; and whether it was stopped early."""
+        """Takes the last value of a trial that has ended, `None` if it is not finite; and if the trial was stopped."""
 
 
 class Fixed:
@@ -92,7 +92,7 @@ class OptunaSearch:
         trial = self._trials.pop(number, None)
         if trial is None:  # of an earlier kernel
             return
-        if failed or value is None or math.isnan(value):
+        if failed or value is None:
             self._study.tell(trial, state=self._failed)
         elif stopped:
             self._study.tell(trial, state=self._pruned)
@@ -230,10 +230,10 @@ class Halving:
             known = self._rungs.setdefault(rung, {})
             if number in known:
                 continue
-            badness = known[number] = math.inf if math.isnan(value) else -self._sign * value
+            badness = known[number] = -self._sign * value if math.isfinite(value) else math.inf
             kept = math.ceil(len(known) / self._factor)
             better = sum(each < badness for each in known.values())
-            if better >= kept or (math.isinf(badness) and badness > 0):
+            if better >= kept or math.isinf(badness):
                 place = f"the best {kept} of {len(known)}" if kept > 1 else f"the best of {len(known)}"
                 return f"{value:.4g} at step {step} was not {'among ' if kept > 1 else ''}{place}"
         return ""

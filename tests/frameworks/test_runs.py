@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from pyarrow import parquet
 
 from notebook_accel.errors import ConfigurationError
@@ -49,27 +52,55 @@ runs = sweep(train, space, n=3, study=study, metric="val/loss", at_once=2, devic
 """
 
 
-def written(path: Path, values: list[Any]) -> Path:
-    found = map_output.writer(path, stored=False)(map(map_call.dump_value, values))
-    assert found == path
-    return path
+@dataclass
+class Answer:
+    text: str
+    scores: Any
 
 
-def test_values_are_written_as_rows_of_parquet(tmp_path: Path) -> None:
-    """No column gets lost: neither one that the first row lacks, nor one that comes later."""
-    path = tmp_path / "values.parquet"
-    rows = [FailedItem(0, "no", 3), {"a": 1}, {"a": 2, "b": "x"}]
-    assert parquet.read_table(written(path, rows)).to_pylist() == [
-        {"a": None, "b": None},
-        {"a": 1, "b": None},
-        {"a": 2, "b": "x"},
-    ]
-    assert parquet.read_table(written(path, list(range(25_000))))["value"].to_pylist() == list(range(25_000))
-    assert parquet.read_table(written(path, [])).num_rows == 0
-    with pytest.raises(ConfigurationError, match="have the further columns 'b'"):
-        written(path, [{"a": 1}] * 10_001 + [{"a": 1, "b": 0}])
+def written(path: Path, values: list[Any]) -> list[Any]:
+    """What is read from the file to which these values were written."""
+    found = map_output.writer(path, stored=False)(lambda: map(map_call.dump_value, values))
+    assert found.value == path
+    return parquet.read_table(path).to_pylist()
+
+
+MANY = map_output._ROWS
+
+
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    {
+        "a column that the first row lacks": (
+            [FailedItem(0, "no", 3), {"a": 1}, {"a": 2, "b": "x"}],
+            [{"a": None, "b": None}, {"a": 1, "b": None}, {"a": 2, "b": "x"}],
+        ),
+        "fractions after whole numbers": ([1] * MANY + [2.5], [{"value": 1.0}] * MANY + [{"value": 2.5}]),
+        "values after none": ([None] * MANY + ["x"], [{"value": None}] * MANY + [{"value": "x"}]),
+        "a later key": (
+            [{"a": {"x": [1]}}] * MANY + [{"a": {"x": [1.5], "y": True}, "b": 0}],
+            [{"a": {"x": [1.0], "y": None}, "b": None}] * MANY + [{"a": {"x": [1.5], "y": True}, "b": 0}],
+        ),
+        "objects": (
+            [Answer("yes", torch.tensor([0.5])), {"text": "no", "scores": [np.float32(1)]}],
+            [{"text": "yes", "scores": [0.5]}, {"text": "no", "scores": [1.0]}],
+        ),
+        "many": (list(range(25_000)), [{"value": number} for number in range(25_000)]),
+        "nothing": ([], []),
+    }.values(),
+)
+def test_values_are_written_as_rows_of_parquet(tmp_path: Path, values: list[Any], rows: list[Any]) -> None:
+    """Each is there as it was, whatever those before it were."""
+    assert written(tmp_path / "values.parquet", values) == rows
+
+
+@pytest.mark.parametrize(
+    "values", [[1, "text"], [1] * MANY + ["text"], [2**53 + 1] * MANY + [0.5], [2**70], [{1: 0, "1": 0}]]
+)
+def test_values_that_parquet_would_change_are_refused(tmp_path: Path, values: list[Any]) -> None:
     with pytest.raises(ConfigurationError, match="can't be rows of a Parquet file"):
-        written(path, [1, "text"])
+        written(tmp_path / "values.parquet", values)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("options", ["", ", detach=True"])

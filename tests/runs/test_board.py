@@ -47,7 +47,7 @@ def test_the_headline_counts_and_names_the_best() -> None:
 
 def test_the_best_is_by_the_goal_and_only_of_trials_that_count() -> None:
     every = [trial(0, accuracy=0.5), trial(1, State.STOPPED, accuracy=0.75), trial(2, State.FAILED, accuracy=0.9)]
-    found = runs(*every, trial(3, accuracy=math.nan))
+    found = runs(*every, trial(3, accuracy=math.nan), trial(4, accuracy=math.inf))
     assert found.best("accuracy").number == 1
     assert found.best("accuracy", "min").number == 0
     with pytest.raises(ConfigurationError, match="neither 'min' nor 'max'"):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.launch.journal import records
@@ -81,6 +84,25 @@ def test_functions_and_classes_are_recognized_by_their_names() -> None:
     found.add(owner="")
     assert find(parameters=defined()) is not None
     assert find(parameters=defined()[::-1]) is None
+
+
+class Schedule:
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __repr__(self) -> str:
+        return "Schedule()"
+
+
+@pytest.mark.parametrize(
+    "make", [Schedule, lambda value: torch.arange(2000) * value, lambda value: [np.full(2000, value)]]
+)
+def test_parameters_that_look_alike_are_not_confused(make: Callable[[int], Any]) -> None:
+    found = record.create("train", "book", 2)
+    found.add_begin(Trial(0, {"of": make(1)}), detached=False)
+    found.add(owner="")
+    assert find(parameters=[{"of": make(1)}, {"of": make(2)}]) is not None
+    assert find(parameters=[{"of": make(2)}, {"of": make(1)}]) is None
 
 
 @pytest.mark.parametrize("value", [object(), lambda: 1, [1, object()]])

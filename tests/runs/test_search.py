@@ -104,4 +104,5 @@ def test_halving_compares_at_the_rung_and_once() -> None:
 def test_a_value_that_is_not_a_number_is_the_worst() -> None:
     assert Halving(1, 3, -1).report(0, 1, math.nan)
     assert Halving(1, 3, -1).report(0, 1, math.inf)
-    assert not Halving(1, 3, 1).report(0, 1, math.inf)
+    assert Halving(1, 3, 1).report(0, 1, math.inf)
+    assert Halving(1, 3, -1).report(0, 1, -math.inf)

@@ -70,12 +70,12 @@ class MapLaunch(Launch):
             items = order.items()
         except Exception as error:
             raise PayloadError(f"the items can't be unpickled in the process of the map: {error!r}") from error
-        self._results = MapResults(order.checkpoint, order.write.folder)
+        self._results = MapResults(order.checkpoint, order.write.path)
         self._write = order.write
         try:
             self._work = MapWork(
                 enumerated(items, lambda error: self._work.fail(error)),
-                total=len(items) if isinstance(items, Sized) else None,
+                total=_length(items),
                 batch=order.batch,
                 retries=order.retries,
                 results=self._results,
@@ -99,10 +99,15 @@ class MapLaunch(Launch):
                 f"{results.folder} had the values of {results.stale} other items, which were computed again"
             )
         try:
-            value = self._write(work.values())
+            written = self._write(work.values)
         except Exception as error:
             return None, error
-        return (value, None) if self.results is None else self.results.keep(value)
+        results.is_needed = written.lacks
+        if written.notice:
+            is_kept = written.lacks and results.folder is not None
+            kept = f". All values are in {results.folder}: {self._how()} takes them from there" if is_kept else ""
+            console.current.notice(f"{written.notice}{kept}")
+        return (written.value, None) if self.results is None else self.results.keep(written.value)
 
     def close(self) -> None:
         self._results.close()
@@ -115,7 +120,12 @@ class MapLaunch(Launch):
         folder, count = self._results.folder, len(self._results)
         self._results.close()
         if event.status != Status.DONE and folder is not None and count:
-            console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make the same call again")
+            console.current.notice(f"{folder} has {counted(count, 'value')}: to continue, make {self._how()}")
+
+    def _how(self) -> str:
+        """The call that takes the values from the folder."""
+        more = f"with checkpoint={str(self._results.folder)!r}" if self._results.is_own else "again"
+        return f"the same call {more}"
 
     def _start(self, number: int) -> Ranks:
         return IndependentRanks(self._engine, self._alone, self._plan.size, EventLoop(), self._work)
@@ -125,6 +135,14 @@ class MapLaunch(Launch):
         spec = ranks_spec(replace(self._plan, size=1, config=replace(self._plan.config, port=0)), self._environ)
         own = {**spec.environments[0], "LOCAL_RANK": str(rank)}
         return replace(spec, environments=[own], pace=constants.report_interval(self._plan.size))
+
+
+def _length(items: Iterable[Any]) -> int | None:
+    """How many items there are, if that is known."""
+    try:
+        return len(items) if isinstance(items, Sized) else None
+    except TypeError:  # of a loader of an iterable data set
+        return None
 
 
 def _describe(failures: Sequence[FailedItem], count: int) -> str:

@@ -95,6 +95,8 @@ def map_on_ranks(
     retries = int(kinds.integer(0).check("retries", retries))
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
         raise ConfigurationError(f"items must be a list or another iterable of items, not {items!r:.80}")
+    if instead := _NAMES.get(type(items).__name__):
+        raise ConfigurationError(f"items is a {type(items).__name__}, which iterates over names: pass {instead}")
     check_detach(detach, block)
     write = map_output.writer(output, stored=detach)
     settings = resolve(
@@ -132,6 +134,13 @@ def map_on_ranks(
     prepared, packed = replace(prepared, make=partial(MapLaunch, order)).packing(call, (), {})
     mode = DETACHED if detach else BACKGROUND if block is False else BLOCKING
     return prepared.start(packed, call.__name__, mode, None)
+
+
+_NAMES = {
+    "DataFrame": "its rows, as in df.to_dict('records'), or a column, as in df['text']",
+    "DatasetDict": "one of its data sets, as in data['train']",
+}
+"""Types of items that iterate over names of columns or of splits, which is hardly meant; and what to pass instead."""
 
 
 def _packed(items: Iterable[Any]) -> Callable[[], Iterable[Any]]:

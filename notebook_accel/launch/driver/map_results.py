@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import struct
 import tempfile
 import zlib
@@ -34,35 +35,37 @@ class _Place(NamedTuple):
     digest: int
 
 
-def digest_of(blob: bytes) -> int:
+def digest_of(name: bytes) -> int:
     """Tells items apart, so that a value is not taken for that of another item."""
-    return int.from_bytes(blake2b(blob, digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "little")
 
 
 class MapResults:
     """The values so far, pickled.
 
     Args:
-        folder: Where to keep them; `None` for memory, or for a file without a name.
-        spill: Without a folder: where that file is; `None` for memory.
+        folder: Where to keep them; `None` for memory, or for a folder of the map's own.
+        output: The file that they are written to in the end. Without a folder, they are kept in a new one beside it
+            until then, so that none is lost if that fails; `None` for memory.
 
     Raises:
         ConfigurationError: Another map writes there, or it is not a folder.
         CheckpointError: What is there can't be read, or may be of another user.
     """
 
-    def __init__(self, folder: Path | None, spill: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None, output: Path | None = None) -> None:
+        self.is_own = folder is None and output is not None
+        """Whether the folder is the map's own."""
+        self.is_needed = True
+        """Whether the values are nowhere else."""
+        self.folder = _beside(output) if folder is None and output is not None else folder
         self.stale = 0
         """How many values there are of other items than those that now have their index."""
         self._values: dict[int, bytes] = {}
         self._places: dict[int, _Place] = {}
         self._fd = -1
-        if folder is not None:
-            self._open(folder)
-        elif spill is not None:
-            with tempfile.TemporaryFile(dir=spill) as file:
-                self._fd = os.dup(file.fileno())
+        if self.folder is not None:
+            self._open(self.folder)
 
     def __len__(self) -> int:
         return len(self._values) + len(self._places)
@@ -94,9 +97,7 @@ class MapResults:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, start)
-            raise CheckpointError(
-                f"a value of the map can't be written to {self.folder or 'a temporary file'}: {error}"
-            ) from error
+            raise CheckpointError(f"a value of the map can't be written to {self.folder}: {error}") from error
         self._places[index] = _Place(start + RECORD.size, len(value), digest)
 
     def get(self, index: int) -> bytes | None:
@@ -114,10 +115,13 @@ class MapResults:
         return found
 
     def close(self) -> None:
-        """Closes the file, which others may then use."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        """Closes the file, which others may then use, and removes a folder of the map's own that is not needed."""
+        if self._fd < 0:
+            return
+        os.close(self._fd)
         self._fd = -1
+        if self.is_own and self.folder is not None and not (self.is_needed and len(self)):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _open(self, folder: Path) -> None:
         path = folder / NAME
@@ -129,10 +133,12 @@ class MapResults:
         try:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise ConfigurationError(
                     f"another map_on_ranks saves to {folder} now: wait for it, end it, or choose another folder"
                 ) from None
+            except OSError:  # a file system without locks
+                pass
             if not is_written_by_us(os.fstat(self._fd)):
                 raise CheckpointError(
                     f"{path} won't be read, because other users may have written to it, and its values are pickles, "
@@ -164,6 +170,14 @@ class MapResults:
                 self._places[index] = _Place(end + RECORD.size, length, digest)
                 end += RECORD.size + length
             return end
+
+
+def _beside(output: Path) -> Path:
+    """Makes a folder for the values that a file will have."""
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"{output.name}.values-", dir=output.parent))
+    except OSError as error:
+        raise ConfigurationError(f"output={str(output)!r} can't be written: {error}") from error
 
 
 def _checksum(index: int, digest: int, value: bytes) -> int:

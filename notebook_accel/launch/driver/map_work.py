@@ -232,13 +232,13 @@ class MapWork:
         for index, value in self._items:
             self.seen = index + 1
             try:
-                blob = map_call.dump(value)
+                blob, name = map_call.dump_named(value)
             except Exception as error:
                 text = f"it can't be sent to a rank: {type(error).__name__}: {error}"
                 self.failures[index] = FailedItem(index, text, 0)
                 self._notice(f"item {index} is left out: {text}")
                 return None
-            digest = digest_of(blob)
+            digest = digest_of(name)
             if not self.results.has(index, digest):
                 return _Item(index, digest, blob)
             self._skipped += 1

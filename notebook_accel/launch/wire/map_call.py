@@ -107,8 +107,14 @@ class _Packed:
 
 def dump(item: Any) -> bytes:
     """Pickles an item for a rank. Raises what pickling raises."""
-    plain = _plain(item)
-    return pickle.dumps(WithArguments(_only, payload.pack_arguments((item,), {})), 5) if plain is None else plain
+    return dump_named(item)[0]
+
+
+def dump_named(item: Any) -> tuple[bytes, bytes]:
+    """The same, and bytes that tell the item from others, the same in each kernel."""
+    if (plain := _plain(item)) is not None:
+        return plain, plain
+    return pickle.dumps(WithArguments(_only, payload.pack_arguments((item,), {})), 5), payload.named(item)
 
 
 def dump_value(value: Any) -> bytes:

@@ -18,7 +18,7 @@ from notebook_accel.events import Call, to_wire
 from notebook_accel.launch.system import memory
 from notebook_accel.launch.wire import cell_names, notebook_names, pickling, stack_frames
 from notebook_accel.launch.wire.mirrored import notebook_state
-from notebook_accel.launch.wire.pickling import CallPickler, ReturnPickler, load
+from notebook_accel.launch.wire.pickling import CallPickler, NamePickler, ReturnPickler, load
 from notebook_accel.launch.wire.stream import Channel, Message
 
 _SMALL = 16 * 1024
@@ -237,6 +237,13 @@ def pack_value(value: Any, sent: Set[str]) -> list[memoryview]:
 
         raise PayloadError(unpicklable.explain_unreturnable(value, error)) from error
     return [pickled(pickler), *pickler.buffers]
+
+
+def named(value: Any) -> bytes:
+    """Bytes that tell a value from others, the same in each kernel. Raises what pickling raises."""
+    pickler = NamePickler()
+    pickler.dump(value)
+    return b"".join([pickler.stream.getvalue(), *pickler.buffers])
 
 
 def pickled(pickler: CallPickler | ReturnPickler) -> memoryview:

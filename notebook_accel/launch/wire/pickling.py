@@ -304,6 +304,22 @@ class ReturnPickler(_OutOfBand):
         return (*reduced[:5], definitions.fill_new_class)
 
 
+class NamePickler(_OutOfBand):
+    """Pickles a value only to tell it from others, with names in place of what `__main__` defines.
+
+    What goes by value has an identity in each kernel: the same cell would not define the same class twice.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if (
+            isinstance(obj, (types.FunctionType, type))
+            and obj.__module__ == "__main__"
+            and find(obj.__qualname__) is obj
+        ):
+            return _from_main, (obj.__qualname__,)
+        return super().reducer_override(obj)
+
+
 def load(stream: bytes | bytearray | memoryview, buffers: Sequence[Any]) -> Iterable[Any]:
     """Yields the objects that were dumped one after the other by a pickler of this module."""
     unpickler = pickle.Unpickler(io.BytesIO(stream), buffers=iter(buffers))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
+import torch
 
 from notebook_accel.errors import CheckpointError, ConfigurationError
 from notebook_accel.events import Bar, Event, Exited, ItemsDone, ItemsGiven, ItemsRequested
@@ -288,6 +292,45 @@ def test_a_damaged_value_is_dropped(tmp_path: Path) -> None:
     again.close()
 
 
+def test_an_item_has_the_same_name_in_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a checkpoint would be of no use to a later kernel, which defines the classes of its items again."""
+    names = set()
+    for _ in range(2):
+        kernel = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", kernel)
+        exec("class Question:\n    pass", vars(kernel))
+        item = kernel.Question()
+        item.text, item.weights = "why", torch.ones(3)
+        blob, name = map_call.dump_named(item)
+        names.add(name)
+        assert map_call.load(blob).text == "why"
+    item.weights[0] = 2
+    names.add(map_call.dump_named(item)[1])
+    assert len(names) == 2
+
+
+def test_a_value_that_cannot_be_read_is_an_item_that_failed() -> None:
+    values = [map_call.dump_value(1), b"not a pickle"]
+    found = map_output.writer(None, stored=False)(lambda: values)
+    assert found.value[0] == 1
+    assert [each.index for each in found.value.failures] == [1]
+    assert "1 item failed in the end: 1: its value can't be unpickled here: UnpicklingError" in found.notice
+    assert found.lacks
+
+
+def test_values_that_have_not_been_written_are_kept_beside_the_file(tmp_path: Path) -> None:
+    """If the process is killed, too, since they are never elsewhere; and only as long as they are needed."""
+    for is_needed in (True, False):
+        results = MapResults(None, tmp_path / "values.jsonl")
+        assert results.folder is not None
+        results.add(0, 1, b"value")
+        results.is_needed = is_needed
+        results.close()
+        assert results.folder.exists() is is_needed
+        if is_needed:
+            assert MapResults(results.folder).get(0) == b"value"
+
+
 def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
     held = MapResults(tmp_path)
     with pytest.raises(ConfigurationError, match="another map_on_ranks saves to"):
@@ -325,18 +368,42 @@ def test_an_item_that_exits_fails_alone() -> None:
     assert [(each.index, each.error) for each in ranks.work.failures.values()] == [(0, "SystemExit: 3")]
 
 
-def written(path: Path, values: list[Any]) -> Path:
-    found = map_output.writer(path, stored=False)(map(map_call.dump_value, values))
-    assert found == path
-    return path
+@dataclass
+class Answer:
+    text: str
+    scores: Any
 
 
-def test_values_are_written_as_lines_of_json(tmp_path: Path, told: list[str]) -> None:
-    values = [{"a": 1}, "ü", numpy.arange(2), FailedItem(3, "no", 3), numpy.float32(0.5), "\ud83d", {1}]
-    *lines, last = written(tmp_path / "values.jsonl", values).read_text(encoding="utf-8").splitlines()
-    assert lines == ['{"a": 1}', '"ü"', "[0, 1]", '{"failed": "no"}', "0.5", r'"\ud83d"']
-    assert "can't be written as JSON (set is not plain data)" in json.loads(last)["failed"]
-    assert told == ["1 value can't be written as JSON, as the lines in values.jsonl say: 6"]
+def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
+    """Readers of JSON take each line: there is no NaN in it."""
+    values = [
+        {"a": 1},
+        "ü",
+        [numpy.arange(2), {numpy.int64(3): numpy.float32(0.5)}],
+        FailedItem(3, "no", 3),
+        Answer("yes", numpy.array([0.5, math.nan])),
+        "\ud83d",
+        {1},
+        -math.inf,
+    ]
+    path = tmp_path / "values.jsonl"
+    found = map_output.writer(path, stored=False)(lambda: map(map_call.dump_value, values))
+    *lines, last, infinite = path.read_text(encoding="utf-8").splitlines()
+    assert lines == [
+        '{"a": 1}',
+        '"ü"',
+        '[[0, 1], {"3": 0.5}]',
+        '{"failed": "no"}',
+        '{"text": "yes", "scores": [0.5, null]}',
+        r'"\ud83d"',
+    ]
+    assert infinite == "null"
+    assert "can't be written as JSON (Object of type set is not JSON serializable)" in json.loads(last)["failed"]
+    assert (found.value, found.lacks) == (path, True)
+    assert found.notice == (
+        "1 value can't be written as JSON, as the lines in values.jsonl say: 6. NaN and infinity are null in "
+        "values.jsonl, because JSON has no form for them: in 2 lines, 4, 7"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["values.jsonl"]
     with pytest.raises(ConfigurationError, match="can't be written as JSON"):
         map_output.writer(tmp_path / "more.jsonl", stored=False).check(map_call.dump_value({1}))
