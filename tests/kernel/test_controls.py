@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.live_notebook import Notebook
@@ -40,14 +41,19 @@ def test_a_training_is_paused_tuned_saved_and_ended(notebook: Notebook, tmp_path
     launch = f"notebook_launcher(train, ({str(go)!r},), num_processes=2, device='cpu', checkpoint={str(folder)!r}"
     notebook.check(f"job = {launch}, timeout=3600, block=False)")
     notebook.check("while not (job.controls and not any(job.controls.refusals.values())): time.sleep(0.01)")
-    step = notebook.value("step = job.pause(); step")
+    shown = notebook.check("step = job.pause(); step").value
+    step = notebook.value("int(step)")
+    assert shown == f"after step {step}"
+    assert re.search(
+        r": train\(\) paused, .*<Rank 0: paused, .*process \d+", notebook.check("print(job, job.ranks)").text
+    )
     assert notebook.value("job.is_paused, [state.phase.value for state in job.ranks]") == (True, ["paused"] * 2)
     notebook.check("from notebook_accel.launch.job import describe")
     assert notebook.value("describe.headline(job)").startswith("train() on 2 ranks: paused")
     for asked, what in {"checkpoint": "save a checkpoint", "profile": "profile its steps"}.items():
         assert notebook.run(f"job.{asked}()").error_text.endswith(f"it is paused; resume it to {what}")
     assert "is not a finite number" in notebook.run("job.tune(lr=10**400)").error_text
-    assert notebook.value("job.tune(lr=0.01)") == step
+    assert notebook.value("int(job.tune(lr=0.01))") == step
     assert "lr must be at least 0, not -1" in notebook.run("job.tune(lr=-1)").error_text
     before = notebook.value("list(job.ranks[0].bars.values())[0].elapsed")
     notebook.check("time.sleep(1.5)")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from notebook_accel.errors import LaunchError, NotebookAccelError
+from notebook_accel.errors import LaunchError, NotebookAccelError, did_you_mean
 from notebook_accel.events import Rule, RuleChanged
 from notebook_accel.events.control import CHECKPOINT, END_AFTER_EPOCH, PAUSE
 from notebook_accel.events.rules import CALL, NOTIFY, STOP
@@ -84,6 +84,7 @@ class RuleWatch:
         missing = sorted({each.rule.metric for each in self._conditions.values()} - known)
         if is_complete and missing:
             reported = f"it has reported {', '.join(sorted(known))}" if known else "it has reported no metrics"
+            reported += "".join(did_you_mean(each, known) for each in missing[:1])
             which = "a rule" if len(missing) == 1 else "rules"
             console.current.notice(
                 f"{which} for {', '.join(missing)} had no effect: {self._job.title} has not reported that; {reported}"
@@ -145,6 +146,8 @@ class RuleWatch:
                 return
         except (NotebookAccelError, TimeoutError) as error:
             done = f"{met.text}, but its rule could not act: {error}"
+            if rule.action == PAUSE and job.is_paused:  # by another rule, or by the user
+                done = f"{met.text}, and {job.title} is paused already"
         except Exception as error:  # of the user's function
             done = f"{met.text}, and {rule.function}(), which its rule calls, failed: {type(error).__name__}: {error}"
         if self._is_over:

@@ -29,6 +29,13 @@ _ACTIONS = {
 _MOST_CHANGES = 4
 
 
+class AfterStep(int):
+    """How many steps the training has done, which a notebook shows in words."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(f"after step {self:d}")
+
+
 class ControlledJob(JobHandle):
     """A job whose training can be paused and changed, after the same step on all ranks.
 
@@ -55,7 +62,7 @@ class ControlledJob(JobHandle):
             JobEndedError: The job has ended.
             TimeoutError: The step has not ended in time; the training pauses when it does.
         """
-        return control(self, PAUSE, timeout=timeout).step
+        return AfterStep(control(self, PAUSE, timeout=timeout).step)
 
     @short_errors
     def resume(self) -> int:
@@ -70,7 +77,7 @@ class ControlledJob(JobHandle):
             ConfigurationError: It is not paused.
             JobEndedError: The job has ended.
         """
-        return control(self, RESUME).step
+        return AfterStep(control(self, RESUME).step)
 
     @short_errors
     def checkpoint(self, *, timeout: float = 600.0) -> str:
@@ -126,7 +133,7 @@ class ControlledJob(JobHandle):
         if not values:
             raise ConfigurationError("job.tune() changes nothing: give values by name, as in job.tune(lr=0.01)")
         plain = {name: _plain(name, value) for name, value in values.items()}
-        return control(self, TUNE, plain, timeout).step
+        return AfterStep(control(self, TUNE, plain, timeout).step)
 
 
 def _plain(name: str, value: Any) -> float:

@@ -14,7 +14,7 @@ from notebook_accel.errors import JobCancelledError
 from notebook_accel.events import JobEnded, JobStarted
 from notebook_accel.events.rules import STOP
 from notebook_accel.insight.inspected_job import InspectedJob
-from notebook_accel.launch.job import requests, rules, waiting
+from notebook_accel.launch.job import progress, requests, rules, waiting
 from notebook_accel.launch.job.controls import ControlledJob, PauseNotices
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.job.rules import RuledJob
@@ -139,7 +139,9 @@ class Job(ControlledJob, RuledJob, InspectedJob):
             TimeoutError: The job has not ended within `timeout` seconds. It keeps running.
         """
         if not self.wait(timeout):
-            error = TimeoutError(f"{self.title} is still {self.status.value} after {timeout} s; the job keeps running")
+            error = TimeoutError(
+                f"{self.title} is still {progress.status(self)} after {timeout} s; the job keeps running"
+            )
             self.runner.shorten_traceback(error)
             raise error
         if self._error is not None:
@@ -177,7 +179,7 @@ class Job(ControlledJob, RuledJob, InspectedJob):
 
     def __repr__(self) -> str:
         phases = ", ".join(f"{state.rank}: {state.phase.value}" for state in self._ranks[:16])
-        return f"<Job {self.id}: {self.title} {self.status.value}, {self.seconds:.1f} s, ranks {{{phases}}}>"
+        return f"<Job {self.id}: {self.title} {progress.status(self)}, {self.seconds:.1f} s, ranks {{{phases}}}>"
 
     # The runner's side
 

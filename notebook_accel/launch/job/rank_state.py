@@ -31,7 +31,7 @@ from notebook_accel.events import (
     SnapshotSaved,
     StepTimes,
 )
-from notebook_accel.launch.job.text import clock
+from notebook_accel.launch.job.text import clock, size, value
 
 LOST_CONNECTION = "lost the connection to another rank"
 """How a rank failed whose collective failed only because another one had ended. The exception's own text is about
@@ -85,7 +85,7 @@ class MemoryHistory:
         return end - begin, [resident for _, resident in dict.fromkeys(found)]
 
 
-@dataclass
+@dataclass(repr=False)
 class RankState:
     """The state of one rank in the current attempt."""
 
@@ -141,6 +141,13 @@ class RankState:
     """It was sent SIGTERM or SIGKILL before its call ended."""
     node_leaving: bool = False
     """Its node shuts down."""
+
+    def __repr__(self) -> str:
+        does = f"{self.phase.value}, {self.doing}" if self.doing else self.phase.value
+        process = [f"process {self.pid}"] if self.pid is not None else []
+        memory = [size(self.resident)] if self.resident else []
+        metrics = [f"{name} {value(each)}" for name, each in self.metrics.items()]
+        return f"<Rank {self.rank}: {', '.join([does, *process, *memory, *metrics])}>"
 
     @property
     def answered(self) -> bool:

@@ -314,9 +314,16 @@ def describe_rules(job: JobState) -> list[str]:
         if each.removed or (job.status.ended and not each.met):
             continue
         times = f"met {each.met} times, last: " if each.met > 1 else "met: "
-        found.append(f"rule {number}: {describe(each.rule)}" + (f" ({times}{each.last})" if each.met else ""))
+        state = f" ({times}{each.last})" if each.met else unreported(job, each.rule.metric)
+        found.append(f"rule {number}: {describe(each.rule)}{state}")
     left_out = len(found) - _MOST_RULES
     return [*found[:_MOST_RULES], *([counted(left_out, "more rule")] if left_out > 0 else [])]
+
+
+def unreported(job: JobState, metric: str) -> str:
+    """That a job reports other metrics than this one, in parentheses; empty as long as it may not have begun to."""
+    known = job.charts.names
+    return "" if not known or metric in known else f" ({metric} is not reported so far{did_you_mean(metric, known)})"
 
 
 def stop_conditions(job: JobState) -> str:

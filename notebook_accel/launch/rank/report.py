@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
 from typing import Any, SupportsFloat
 
 from notebook_accel import rank_local
@@ -61,10 +60,29 @@ def report(
     return readable
 
 
+class _View(Mapping[str, float]):
+    """Metrics that can only be read, and that look like a dict below a cell."""
+
+    def __init__(self, values: dict[str, float]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> float:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
 def _initialize(space: dict[str, Any]) -> tuple[dict[str, float], Mapping[str, float]]:
     """Creates the entries of a rank's space that each report reads."""
     latest: dict[str, float] = {}
-    known = space[_LATEST] = latest, MappingProxyType(latest)
+    known = space[_LATEST] = latest, _View(latest)
     space.setdefault(METRICS_SINK, None)  # there has been no listener yet
     return known
 

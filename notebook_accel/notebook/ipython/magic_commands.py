@@ -48,6 +48,9 @@ class CodeCommand(MagicCommand):
 class MagicGroup(MagicCommand, click.Group):
     """A magic with subcommands."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*args[1:2], "--help"] if args[:1] == ["help"] else args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 

@@ -13,7 +13,7 @@ from notebook_accel.events import AttemptStarted, Hello, Metrics, Returned, Rule
 from notebook_accel.launch.driver.rule_watch import RuleWatch
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.requests import RankRequest, Replies
-from notebook_accel.launch.job.rules import NewRule, check, describe, pack, unpack, when
+from notebook_accel.launch.job.rules import NewRule, check, describe, describe_rules, pack, unpack, when
 from notebook_accel.launch.show import console
 from tests.launch.journal.cases import Notices
 
@@ -147,10 +147,14 @@ def test_rules_are_added_and_removed_while_the_job_runs(told: list[str]) -> None
 
 def test_a_rule_whose_metric_never_comes_is_named_at_the_end(told: list[str]) -> None:
     watched = Watched(1, when("val/loss", patience=3), when("loss", is_nan=True, do="pause"))
+    assert describe_rules(watched.job)[0] == "rule 1: if val/loss has not improved for 3 reports: say so"
     watched.report(0, 1.0, 1)
+    assert describe_rules(watched.job)[0].endswith(" (val/loss is not reported so far; did you mean loss?)")
     watched.report(0, NAN, 2)
     watched.watch.close(is_complete=True)
-    assert told[-1] == "a rule for val/loss had no effect: train() has not reported that; it has reported loss"
+    assert told[-1] == (
+        "a rule for val/loss had no effect: train() has not reported that; it has reported loss; did you mean loss?"
+    )
     count = len(told)
     watched.watch.close(is_complete=False)  # as after a failure
     assert len(told) == count

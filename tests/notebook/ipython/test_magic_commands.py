@@ -119,6 +119,8 @@ def test_what_may_stand_at_the_cursor_is_offered(words: list[str], start: str, f
 
 
 def test_help_is_printed_and_nothing_exits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(magic, "%m", "help stop") is None
+    assert "Usage: %m stop [OPTIONS]" in capsys.readouterr().out
     assert run(magic, "%m", "--help") is None
     assert capsys.readouterr().out.strip() == page(magic, "%m")
     assert "-n, --num-processes N  Ranks." in page(magic, "%m")
