@@ -20,6 +20,7 @@ from notebook_accel.launch.job import rank_error, rules, text
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.show import console
 from notebook_accel.launch.show.console import Unseen
+from notebook_accel.rank_spans import counted
 from notebook_accel.rehearsal_flag import VARIABLE
 from notebook_accel.runs import search
 from notebook_accel.runs.rehearsed_call import Measured, RehearsedCall
@@ -83,7 +84,7 @@ class Rehearsed:
     fits: bool
     """Whether the memory was enough."""
     step: float | None = None
-    """Seconds of a step, without the first: the mean of the ranks."""
+    """Seconds of a step, without those that warm up: the mean of the ranks."""
     samples_per_second: float | None = None
     """Of all ranks together; `None` unless the loader is prepared, with batches of a fixed size."""
     device_peak: int | None = None
@@ -120,10 +121,11 @@ def rehearse(
 ) -> Rehearsal:
     """Runs a few training steps of a function in ranks of their own, to show what fits into memory, and how fast it is.
 
-    The function is called as in a launch, and ended once an optimizer has made these steps, and one before them that
-    warms up. Running out of memory is a result, not an error. Nothing stays in the notebook's process or on the
-    devices. Nothing is written: the methods of `Accelerator` that save, its trackers, and `checkpoint=` have no effect,
-    and other code can check `rehearsing()`. Nor have `rules=`.
+    The function is called as in a launch, and ended once an optimizer has made these steps, and those before them that
+    warm up: the first, and those whose batches the workers of a prepared loader have read ahead by then. Running out of
+    memory is a result, not an error. Nothing stays in the notebook's process or on the devices. Nothing is written: the
+    methods of `Accelerator` that save, its trackers, and `checkpoint=` have no effect, and other code can check
+    `rehearsing()`. Nor have `rules=`.
 
     Args:
         function: What to rehearse: a function that trains.
@@ -209,7 +211,7 @@ def _result(job: Job, parameters: Mapping[str, Any], steps: int) -> Rehearsed:
         most = comparison.measures_of(job).memory
         return Rehearsed(parameters, False, host_peak=most, host_phase=_host_phase(job), note=why)
     first = values[0]
-    means = [mean for each in values if (mean := _mean(each.steps)) is not None]
+    means = [each.step for each in values if each.step is not None]
     step = sum(means) / len(means) if means else None
     measures = comparison.measures_of(job)
     whole = sum(measures.parts.values())
@@ -236,13 +238,15 @@ def _note(found: Measured, steps: int) -> str:
     made = len(found.steps)
     if not made:
         return "no optimizer of torch made a step, so only the memory is known"
-    if made == 1:
-        return "the function returned after one step, which warms up, so its time is not known"
-    return f"the function returned after {made - 1} measured steps" if found.finished and made <= steps else ""
-
-
-def _mean(steps: Sequence[float]) -> float | None:
-    return (steps[-1] - steps[0]) / (len(steps) - 1) if len(steps) > 1 else None
+    measured = made - found.warm_up
+    if measured <= 0:
+        warm_up = "one step, which warms up" if made == 1 else f"{made} steps, which warm up"
+        return f"the function returned after {warm_up}, so its time is not known"
+    return (
+        f"the function returned after {counted(measured, 'measured step')}"
+        if found.finished and measured < steps
+        else ""
+    )
 
 
 def _host_phase(job: Job) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import resource
 import sys
@@ -11,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from notebook_accel import events
+from notebook_accel import events, rank_local
 from notebook_accel.events.control import CountedOptimizer
+from notebook_accel.events.emit import STEP_TIMES
 
 
 @dataclass
@@ -21,6 +23,8 @@ class Measured:
 
     steps: list[float] = field(default_factory=list)
     """When each step of the training ended, in seconds on the rank's clock."""
+    warm_up: int = 1
+    """How many of them warm up: the first, and those whose batches were read ahead while it ran."""
     finished: bool = False
     """Whether the function returned before there were enough of them."""
     epoch: float | None = None
@@ -33,6 +37,12 @@ class Measured:
     """The most bytes that torch has reserved on the rank's GPU; `None` without one."""
     device_total: int | None = None
 
+    @property
+    def step(self) -> float | None:
+        """Seconds of a step after those that warm up; `None` if there was none."""
+        count = len(self.steps) - self.warm_up
+        return (self.steps[-1] - self.steps[self.warm_up - 1]) / count if count > 0 else None
+
 
 class _EnoughStepsError(BaseException):
     """Ends the function. Not an `Exception`, which its own code may catch."""
@@ -40,7 +50,7 @@ class _EnoughStepsError(BaseException):
 
 @dataclass(frozen=True)
 class RehearsedCall:
-    """Calls a function, and ends it after one step that warms up and those that are measured."""
+    """Calls a function, and ends it after the steps that warm up and those that are measured."""
 
     func: Callable[..., Any]
     """The function; called as in a partial, so that the job is named after it."""
@@ -56,7 +66,12 @@ class RehearsedCall:
             if (cuda := _cuda()) is not None:
                 cuda.synchronize()
             found.steps.append(time.perf_counter())
-            if len(found.steps) > self.steps:
+            if len(found.steps) == 1:
+                found.warm_up += _steps_read_ahead()
+            clock = rank_local.space().get(STEP_TIMES)
+            if len(found.steps) == found.warm_up and clock is not None:
+                clock.restart()  # at the end of the optimizer's step, which it therefore takes for its first
+            if len(found.steps) >= found.warm_up + self.steps:
                 _read_lengths(found)
                 raise _EnoughStepsError
 
@@ -109,12 +124,29 @@ def _bars() -> list[tuple[float, float]]:
     return [(float(bar.total), float(bar.n)) for bar in sorted(opened, key=lambda bar: abs(bar.pos))]
 
 
+def _steps_read_ahead() -> int:
+    """For how many steps the workers of the prepared loader have batches at most: these don't wait for them."""
+    loader = _loader_in_use()
+    base = getattr(loader, "base_dataloader", None)
+    count = int(getattr(base, "num_workers", 0)) * int(getattr(base, "prefetch_factor", None) or 0)
+    batches, accumulated = _loader()
+    return math.ceil((count if batches is None else min(count, batches)) / accumulated)
+
+
+def _loader_in_use() -> Any:
+    state = _gradient_state()
+    return None if state is None else state.active_dataloader
+
+
+def _gradient_state() -> Any:
+    module: Any = sys.modules.get("notebook_accel.train.ranks.gradient_state")
+    return None if module is None else module.GradientState()
+
+
 def _loader() -> tuple[int | None, int]:
     """The batches of the prepared loader in use, if their number is known; and how many of them make a step."""
-    module: Any = sys.modules.get("notebook_accel.train.ranks.gradient_state")
-    state: Any = None if module is None else module.GradientState()
-    loader = None if state is None else state.active_dataloader
+    loader = _loader_in_use()
     try:
-        return (None, 1) if loader is None else (len(loader), max(1, int(state.num_steps)))
+        return (None, 1) if loader is None else (len(loader), max(1, int(_gradient_state().num_steps)))
     except TypeError:  # of an iterable dataset
         return None, 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from notebook_accel.errors import ConfigurationError
+from notebook_accel.runs import rehearsed_call
 from notebook_accel.runs.rehearsal import Largest, Rehearsal, Rehearsed, largest
+from notebook_accel.runs.rehearsed_call import RehearsedCall
 
 
 def found(limit: int, up_to: int, at_least: int = 1) -> dict[int, bool]:
@@ -71,3 +75,26 @@ def test_the_verdict_says_what_fits_and_what_is_fastest() -> None:
     assert Rehearsal("train()", rows)._repr_html_().count("<tr") == 4
     frame: Any = Rehearsal("train()", rows).dataframe()
     assert list(frame["fits"]) == [True, True, False]
+
+
+def test_steps_whose_batches_were_read_ahead_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a loader whose workers are slow would look faster than it is in a long run."""
+
+    class Loader:
+        base_dataloader = SimpleNamespace(num_workers=3, prefetch_factor=2)
+
+        def __len__(self) -> int:
+            return 100
+
+    moments = iter([0.0, 0.5, 1.0, 1.5, 11.5, 21.5])
+    state = SimpleNamespace(active_dataloader=Loader(), num_steps=2)
+    monkeypatch.setattr(rehearsed_call, "_gradient_state", lambda: state)
+    monkeypatch.setattr(rehearsed_call, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+
+    def train() -> None:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
+        while True:
+            optimizer.step()
+
+    found = RehearsedCall(train, 2)()
+    assert (found.warm_up, len(found.steps), found.step, found.epoch) == (4, 6, 10.0, 50)

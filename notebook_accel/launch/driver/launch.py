@@ -284,7 +284,7 @@ class Launch:
         if self.requests.received[0] is StopReason.CANCEL:
             self.job.finish(Status.CANCELLED)
         else:
-            error = console.interrupted(f"{self.job.name}() was interrupted {when}")
+            error = console.interrupted(f"{self.job.title} was interrupted {when}")
             self.job.finish(Status.INTERRUPTED, error=error)
 
     def _error(self, attempt: AttemptOutcome) -> Exception:

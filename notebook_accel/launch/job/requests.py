@@ -113,7 +113,7 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
         cause: What can't be done if the job has ended, as a part of a sentence: `its ranks can't be sampled`.
 
     Raises:
-        ConfigurationError: The job has no such rank.
+        ConfigurationError: The job has no such rank, or waits for its devices.
         JobEndedError: The job has ended.
     """
     ranks = [state.rank for state in job.ranks]
@@ -121,6 +121,8 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
         raise ConfigurationError(f"{job.title} has no rank {rank!r}: its ranks are {ranks[0]} to {ranks[-1]}")
     if job.status.ended:
         raise ended(job, cause)
+    if job.awaits:
+        raise ConfigurationError(f"{job.title} waits {job.awaits}, so {cause} once its ranks have started")
     member = None if rank is None else ranks.index(rank)
     request, deadline = RankRequest(event, seconds, member), time.monotonic() + _PATIENCE
     while not (found := _wait(request, job)) and not job.status.ended:

@@ -37,11 +37,14 @@ class JobSummary:
     """What the user calls the job; empty if it is called as its function."""
     is_paused: bool = False
     """Whether its training waits until the user resumes it."""
+    is_waiting: bool = False
+    """Whether it waits for its devices."""
 
     @property
     def status_text(self) -> str:
         """Such as `running, detached`."""
-        return ("paused" if self.is_paused else self.status.value) + (", detached" if self.detached else "")
+        status = "waiting" if self.is_waiting else "paused" if self.is_paused else self.status.value
+        return status + (", detached" if self.detached else "")
 
     @property
     def title(self) -> str:
@@ -76,6 +79,7 @@ def summarize(record: Record) -> JobSummary:
         stored.head.detached,
         start.title,
         is_paused=status is Status.RUNNING and stored.is_paused,
+        is_waiting=status is Status.RUNNING and stored.awaits_devices,
     )
 
 

@@ -87,6 +87,10 @@ def test_jobs_that_wait_start_in_the_order_in_which_they_came(tmp_path: Path) ->
     assert (other["state"], other["note"]) == ("waiting", "waiting for first of this process")
     assert describe.headline(second) == "second on 2 ranks: waiting for first of this process"
     assert second.notice == "", "it doesn't run beside the other job"
+    with pytest.raises(
+        ConfigurationError, match=r"second waits for first of this process, so it can't be paused: call"
+    ):
+        second.pause()
     (tmp_path / "first").touch()
     wait_until(has_begun(second))
     assert second.awaits == ""

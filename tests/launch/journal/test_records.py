@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from notebook_accel.cli.main import main
 from notebook_accel.errors import ConfigurationError
-from notebook_accel.events import AttemptStarted, Lines, Phase, PhaseChanged
+from notebook_accel.events import AttemptStarted, DevicesAwaited, Lines, Phase, PhaseChanged
 from notebook_accel.jupyter.reader.job_fold import glance
 from notebook_accel.launch.driver.attach import jobs
 from notebook_accel.launch.job import describe
@@ -268,13 +268,16 @@ def test_jobs_are_listed_the_newest_first(state: Path) -> None:
     assert [job.id for job in magic_commands.run(command, "%accelerate", "jobs --last 1")] == [new.id]
 
 
-def test_a_job_that_is_paused_is_listed_as_paused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_waits_or_is_paused_is_listed_so(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "FIRST_WRITE", 0.0)
     monkeypatch.setattr(writing, "WRITE_INTERVAL", 0.0)
     monkeypatch.setattr(writing, "WRITE_SHARE", 1e9)
     job = Job("train", 0, 2)
     journal = Journal(job)
     journal.open().reports.mkdir()  # not read: a list that is redrawn each second must not read what ranks report
+    job.apply(None, DevicesAwaited("for GPU 1"))
+    journal.refresh()
+    assert repr(jobs()).endswith("train()  waiting")
     job.apply(None, AttemptStarted(0))
     for phase, listed in ((Phase.RUNNING, "running"), (Phase.PAUSED, "paused"), (Phase.RUNNING, "running")):
         for rank in range(2):
