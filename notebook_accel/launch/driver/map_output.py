@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import math
 import os
@@ -179,11 +180,17 @@ def _json(value: Any) -> tuple[bytes, bool]:
     try:
         return f"{text}\n".encode(), is_finite
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only escape
-        return f"{json.dumps(value)}\n".encode(), is_finite
+        return f"{json.dumps(value, default=_moment)}\n".encode(), is_finite
 
 
 def _dumped(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_moment)
+
+
+def _moment(value: Any) -> str:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 class _Parquet(_FileWriter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import random
@@ -385,10 +386,11 @@ def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
         "\ud83d",
         {1},
         -math.inf,
+        {"at": datetime.date(2020, 1, 2)},
     ]
     path = tmp_path / "values.jsonl"
     found = map_output.writer(path, stored=False)(lambda: map(map_call.dump_value, values))
-    *lines, last, infinite = path.read_text(encoding="utf-8").splitlines()
+    *lines, last, infinite, at = path.read_text(encoding="utf-8").splitlines()
     assert lines == [
         '{"a": 1}',
         '"ü"',
@@ -397,8 +399,8 @@ def test_values_are_written_as_lines_of_json(tmp_path: Path) -> None:
         '{"text": "yes", "scores": [0.5, null]}',
         r'"\ud83d"',
     ]
-    assert infinite == "null"
-    assert "can't be written as JSON (Object of type set is not JSON serializable)" in json.loads(last)["failed"]
+    assert (infinite, at) == ("null", '{"at": "2020-01-02"}')
+    assert "can't be written as JSON (set is not plain data)" in json.loads(last)["failed"]
     assert (found.value, found.lacks) == (path, True)
     assert found.notice == (
         "1 value can't be written as JSON, as the lines in values.jsonl say: 6. NaN and infinity are null in "
