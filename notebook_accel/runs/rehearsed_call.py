@@ -134,11 +134,12 @@ def _steps_read_ahead() -> int:
 
 
 def _loader_in_use() -> Any:
-    state = _gradient_state()
+    state = gradient_state()
     return None if state is None else state.active_dataloader
 
 
-def _gradient_state() -> Any:
+def gradient_state() -> Any:
+    """What this rank knows of the loaders in use; `None` if it has no `Accelerator`."""
     module: Any = sys.modules.get("notebook_accel.train.ranks.gradient_state")
     return None if module is None else module.GradientState()
 
@@ -147,6 +148,6 @@ def _loader() -> tuple[int | None, int]:
     """The batches of the prepared loader in use, if their number is known; and how many of them make a step."""
     loader = _loader_in_use()
     try:
-        return (None, 1) if loader is None else (len(loader), max(1, int(_gradient_state().num_steps)))
+        return (None, 1) if loader is None else (len(loader), max(1, int(gradient_state().num_steps)))
     except TypeError:  # of an iterable dataset
         return None, 1

@@ -65,7 +65,7 @@ def written(path: Path, values: list[Any]) -> list[Any]:
     return parquet.read_table(path).to_pylist()
 
 
-MANY = map_output._ROWS
+MANY = map_output.ROWS
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_steps_whose_batches_were_read_ahead_are_not_measured(monkeypatch: pytes
 
     moments = iter([0.0, 0.5, 1.0, 1.5, 11.5, 21.5])
     state = SimpleNamespace(active_dataloader=Loader(), num_steps=2)
-    monkeypatch.setattr(rehearsed_call, "_gradient_state", lambda: state)
+    monkeypatch.setattr(rehearsed_call, "gradient_state", lambda: state)
     monkeypatch.setattr(rehearsed_call, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
 
     def train() -> None:

@@ -18,7 +18,7 @@ from notebook_accel.launch.driver.map_work import FailedItem
 from notebook_accel.launch.wire import map_call
 from notebook_accel.rank_spans import counted
 
-_ROWS = 10_000
+ROWS = 10_000
 """The rows that are written to a Parquet file at once."""
 _MOST_NAMED = 10
 
@@ -222,7 +222,7 @@ class _Parquet(_FileWriter):
 
 
 def _batches(values: Iterator[Any]) -> Iterator[list[Any]]:
-    return iter(lambda: list(islice(values, _ROWS)), [])
+    return iter(lambda: list(islice(values, ROWS)), [])
 
 
 def _table(pyarrow: Any, values: Sequence[Any], schema: Any) -> Any:
