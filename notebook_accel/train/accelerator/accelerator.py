@@ -652,6 +652,7 @@ class Accelerator(RankAware):
             loss = self.scaler.scale(loss)
         for begin in state.observers.before_backward:
             begin(loss, self._prepared.synchronizes)
+        self.strategy.before_backward(self._models, loss)
         has_ended = False
         try:
             loss.backward(**kwargs)  # type: ignore[no-untyped-call]

@@ -21,6 +21,7 @@ from notebook_accel.train.options.plugins import TorchDynamoPlugin
 from notebook_accel.train.steps.checks import DeviceWatch, FirstBackward
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.steps.optimizer import inner as own_optimizer
+from notebook_accel.train.steps.replicas import StepCheck
 from notebook_accel.train.steps.scheduler import AcceleratedScheduler
 from notebook_accel.train.strategies.base import Strategy
 
@@ -79,7 +80,7 @@ class Prepared:
             if step_timing.current() is not None:
                 step_timing.watch_forward(finished)
             if self._first_backward is not None:
-                self._first_backward.add(finished)
+                self._first_backward.add()
             known[index] = finished
         return [model for model in known if model is not None]
 
@@ -109,7 +110,7 @@ class Prepared:
             else AcceleratedOptimizer(optimizer, moves, self._precision.scaler, self._clip)
         )
         if self._strategy.state.use_distributed:
-            prepared.check = partial(self._strategy.refuse_unaveraged, self.models)
+            prepared.check = StepCheck(self._strategy, self.models)
         control = events.step_control()
         if control is not None:
             control.attach(

@@ -1,16 +1,13 @@
 """Compares, in the first epoch of a loader, what the ranks divide: each takes its share of one order of one data set.
 
 A sampler that selects a rank's share itself, or that draws from a generator with another seed on each rank, makes this
-silently wrong: some samples are read several times, and others never. Each rank writes what it has found to the store
-through which the ranks have joined, and the last one compares. So no rank waits for another, not even if only some of
-them iterate over a loader.
+silently wrong: some samples are read several times, and others never.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import pickle
 import warnings
 import zlib
@@ -19,60 +16,45 @@ from itertools import islice
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from notebook_accel import rank_local
-from notebook_accel.train.ranks import collective_check
+from notebook_accel.train.ranks.store_comparison import StoreComparison
 from notebook_accel.train.tensors import packing, pytree
 
 _MOST = 64
 """How many indices, or elements of a data set, are compared."""
 _SAMPLES = 4
 """How many samples of a stream are compared."""
-_LINES = f"{__name__}.lines"
 
 
 class OrderComparison:
-    """The comparison for one loader; it is made where the loader is prepared, on all ranks in the same order."""
+    """The comparison for one loader; it is made where the loader is prepared."""
 
     def __init__(self) -> None:
-        frame = collective_check.user_frame()
-        self.line = "an unknown line" if frame is None else collective_check.name_line(frame)
-        self._frame = ("<unknown>", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-        counts = rank_local.space().setdefault(_LINES, {})
-        counts[self._frame] = number = counts.get(self._frame, 0) + 1
-        self._key = f"notebook_accel/order/{self._frame}/{number}"
+        self._ranks = StoreComparison("order")
         self._is_done = False
 
     def compare(self, found: Mapping[str, Any]) -> None:
-        """Writes what this rank has found, the first time; warns if this is the last rank, and others differ."""
+        """Tells what this rank has found, the first time; warns if this is the last rank, and others differ."""
         if self._is_done:
             return
         self._is_done = True
-        if not dist.is_initialized():
-            return
-        store, ranks = dist.distributed_c10d._get_default_store(), dist.get_world_size()
-        with contextlib.suppress(RuntimeError):  # a store that has closed compares nothing
-            store.set(f"{self._key}/{dist.get_rank()}", json.dumps(found))
-            if store.add(f"{self._key}/count", 1) != ranks:
-                return
-            every = [json.loads(store.get(f"{self._key}/{rank}")) for rank in range(ranks)]
-            differing = [name for name in every[0] if any(each.get(name) != every[0][name] for each in every)]
-            if differing:
-                self._warn(differing, every)
+        every = self._ranks.exchange(found)
+        differing = [name for name in found if any(each.get(name) != every[0][name] for each in every)]
+        if differing:
+            self._warn(differing, every)
 
     def _warn(self, differing: list[str], every: list[dict[str, Any]]) -> None:
         details = "; ".join(f"{name}: {_texts(name, every)}" for name in differing)
         warnings.warn_explicit(
-            f"the ranks divide different samples: some are read several times, and others never. The loader was "
-            f"prepared at {self.line}. What differs: {details}. Either its sampler or its data set selects this rank's "
-            "share itself: let it yield the samples of all ranks, which prepare divides, or leave the loader out of "
-            "prepare, and move its batches to accelerator.device. Or it draws from a generator whose seed differs "
-            "between ranks: call set_seed(0) before, or give the sampler, or random_split, "
+            "the ranks divide different samples: some are read several times, and others never. The loader was "
+            f"prepared at {self._ranks.line}. What differs: {details}. Either its sampler or its data set selects this "
+            "rank's share itself: let it yield the samples of all ranks, which prepare divides, or leave the loader "
+            "out of prepare, and move its batches to accelerator.device. Or it draws from a generator whose seed "
+            "differs between ranks: call set_seed(0) before, or give the sampler, or random_split, "
             "generator=torch.Generator().manual_seed(0)",
             UserWarning,
-            *self._frame,
+            *self._ranks.frame,
         )
 
 

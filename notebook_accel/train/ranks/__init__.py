@@ -10,6 +10,7 @@ step_observers.py       ─ what watches the training steps: one list, and the o
 collectives.py          ─ `gather`, `reduce`, `broadcast`, and the others that users call
 communicator.py         ─ torch.distributed or torch_xla, below both
 collective_check.py     ─ compares the ranks' next collective, in debug mode
+store_comparison.py     ─ compares what ranks have found, without any that waits
 mesh.py                 ─ which ranks get the same samples
 seeds.py                ─ seeds all random states, and makes them equal on all ranks
 random_states.py        ─ the random states, as a checkpoint stores them

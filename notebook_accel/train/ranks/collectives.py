@@ -142,6 +142,12 @@ def gather_object_over(value: Any, ranks: Ranks) -> Any:
     return [element for each in all_objects(value, ranks.group) for element in each]
 
 
+def mean_of(value: float) -> float:
+    """The mean of a number over all ranks; exactly this number if they have the same."""
+    found = gather_object([value])
+    return value if len(set(found)) == 1 else float(sum(found) / len(found))
+
+
 def all_objects(value: Any, group: Any = None) -> list[Any]:
     """The values of all ranks, by rank; anything that can be pickled."""
     state = PartialState()

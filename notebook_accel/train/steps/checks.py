@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ from notebook_accel.train.checkpoints.background import report
 from notebook_accel.train.checkpoints.contents import Contents
 from notebook_accel.train.data.loader import PreparedLoader
 from notebook_accel.train.data.samplers import index_sampler
-from notebook_accel.train.models import compiling
 from notebook_accel.train.models.prepare_checks import live_objects
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.strategies.base import Strategy
@@ -67,7 +66,7 @@ class _UnpreparedStep:
             warnings.warn(
                 f"no model was prepared, so each of the {self._ranks} ranks trains a model of its own: pass the model, "
                 "the optimizer, and the loader to accelerator.prepare, and call accelerator.backward(loss)",
-                stacklevel=_level_of_user(),
+                stacklevel=level_of_user(),
             )
 
 
@@ -81,26 +80,12 @@ def _is_distributed_otherwise(optimizer: Optimizer) -> bool:
     return "DTensor" in kinds or any(type(each).__name__ in wrappers for each in live_objects(nn.Module))
 
 
-def _level_of_user() -> int:
+def level_of_user() -> int:
     """The `stacklevel`, for a warning of the caller, of the next line that is neither torch's nor of this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_USERS:
         frame, level = frame.f_back, level + 1
     return level
-
-
-class _Notice:
-    """The hook on the forward pass of a prepared model; in a copy of the model, it does nothing."""
-
-    def __init__(self, notice: Callable[[nn.Module], None] | None = None) -> None:
-        self._notice = notice
-
-    def __call__(self, model: nn.Module, _: Any) -> None:
-        if self._notice is not None:
-            self._notice(model)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Notice, ()
 
 
 class FirstBackward:
@@ -111,24 +96,15 @@ class FirstBackward:
         self._ranks = strategy.sharing.data.size
         if self._ranks > 1:
             _unprepared_step.watch(self._ranks)
-        self._unused: weakref.WeakKeyDictionary[nn.Module, Any] = weakref.WeakKeyDictionary()
-        """Prepared models whose forward pass has not run, with the hooks that notice it."""
         self._steps: RemovableHandle | None = None
         """The hook on the steps of all optimizers, from the first backward pass to the second."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstBackward, (self._strategy,)
 
-    def add(self, model: nn.Module) -> None:
-        """Watches whether the forward pass of a prepared model runs."""
+    def add(self) -> None:
+        """Takes note that a model has been prepared."""
         _unprepared_step.stop()
-        if self._strategy.keeps_parameters and not compiling.is_compiled(model):  # a hook would have it compiled again
-            self._unused[model] = model.register_forward_pre_hook(_Notice(self._forget))
-
-    def _forget(self, model: nn.Module) -> None:
-        hook = self._unused.pop(model, None)
-        if hook is not None:
-            hook.remove()
 
     def check(
         self,
@@ -157,27 +133,19 @@ class FirstBackward:
                 stacklevel=_TO_USER - 1,
             )
         self._steps = _check_steps(models, optimizers)
-        for model in list(self._unused):
-            self._forget(model)
         return True
 
     def _check_models(self, loss: torch.Tensor, models: Sequence[nn.Module]) -> None:
         used = list(_parameters(loss))
-        prepared = {id(parameter): model for model in models for parameter in model.parameters()}
-        consequence = f"so each of the {self._ranks} ranks trains a model of its own"
+        prepared = {id(parameter) for model in models for parameter in model.parameters()}
         if not used or not (self._strategy.keeps_parameters or not models):
             return
         unknown = next((each for each in used if id(each) not in prepared), None)
         if unknown is not None:
             warnings.warn(
                 f"this loss depends on parameters that were not prepared, such as one of shape {tuple(unknown.shape)}, "
-                f"{consequence}: pass the model to accelerator.prepare, and use what that returns",
-                stacklevel=_TO_USER,
-            )
-        elif any(prepared[id(each)] in self._unused for each in used):
-            warnings.warn(
-                f"this loss comes from the model that was passed to accelerator.prepare, {consequence}: call the one "
-                "that prepare has returned, as in model = accelerator.prepare(model)",
+                f"so each of the {self._ranks} ranks trains a model of its own: pass the model to accelerator.prepare, "
+                "and use what that returns",
                 stacklevel=_TO_USER,
             )
 

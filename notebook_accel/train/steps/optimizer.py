@@ -12,7 +12,10 @@ from torch.amp.grad_scaler import OptState
 from torch.optim import Optimizer
 
 from notebook_accel import events
+from notebook_accel.train.data.uneven_inputs import refuse_uneven
+from notebook_accel.train.ranks import collectives
 from notebook_accel.train.ranks.gradient_state import GradientState
+from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.ranks.step_observers import CONTROLS
 
 
@@ -103,7 +106,15 @@ class AcceleratedOptimizer(Optimizer):
                 self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Updates the parameters, unless gradients are being accumulated; returns the loss of the closure, if any."""
+        """Updates the parameters, unless gradients are being accumulated; returns the loss of the closure, if any.
+
+        The loss is its mean over the ranks, all of which call the closure: an optimizer such as `LBFGS` decides by it
+        how far to go, and when to stop.
+
+        Raises:
+            ConfigurationError: Gradients aren't averaged, or the ranks can't agree on the loss, because some may have
+                run out of batches.
+        """
         if not self.gradient_state.sync_gradients:
             return None
         if not self._has_stepped:
@@ -116,7 +127,7 @@ class AcceleratedOptimizer(Optimizer):
         observers = self.gradient_state.observers
         for begin in observers.before_step:
             begin()
-        loss = self._step(closure)
+        loss = self._step(_averaged(closure))
         for end in observers.after_step:
             end(self)
         return loss
@@ -168,6 +179,22 @@ class AcceleratedOptimizer(Optimizer):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optimizer!r})"
+
+
+def _averaged(closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
+    """A closure that returns the mean of the ranks' losses."""
+    if closure is None or not PartialState().use_distributed:
+        return closure
+    refuse_uneven("the loss of a closure is averaged over all ranks", "call step() without one")
+
+    def averaged() -> Any:
+        loss = closure()
+        if loss is None:
+            return None
+        mean = collectives.mean_of(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
+        return loss.detach().new_tensor(mean) if isinstance(loss, torch.Tensor) else mean
+
+    return averaged
 
 
 def _record_step(prepared: AcceleratedOptimizer | None, optimizer: Optimizer) -> None:

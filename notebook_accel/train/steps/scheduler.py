@@ -83,8 +83,7 @@ class AcceleratedScheduler:
         """Steps with the mean of the ranks' metrics: with different ones, their learning rates would differ, too."""
         if PartialState().use_distributed:
             refuse_uneven("ReduceLROnPlateau.step averages its metric over all ranks", "call it after the loop")
-            found = collectives.gather_object([float(metrics)])
-            metrics = found[0] if len(set(found)) == 1 else sum(found) / len(found)
+            metrics = collectives.mean_of(float(metrics))
         self.scheduler.step(metrics, *args, **kwargs)
 
     def _step_for_each_rank(self) -> None:

@@ -97,6 +97,14 @@ class Strategy(ABC):
         """
         return False
 
+    def before_backward(self, models: Sequence[nn.Module], loss: torch.Tensor) -> None:  # noqa: B027
+        """Sees to it that the backward pass of a loss synchronizes the gradients, if it should.
+
+        Args:
+            models: The prepared models, perhaps in compile wrappers.
+            loss: What the pass begins with.
+        """
+
     def after_backward(self) -> None:  # noqa: B027  # most strategies do so in the backward pass
         """Synchronizes the gradients after a backward pass, if the backward pass itself has not done so."""
 
@@ -110,6 +118,16 @@ class Strategy(ABC):
         Raises:
             ConfigurationError: The ranks would no longer have the same weights.
         """
+
+    def replicated(self, models: Sequence[nn.Module]) -> dict[str, nn.Parameter] | None:
+        """The parameters that are equal on all ranks before each step, by name, with equal gradients.
+
+        `None`: nothing has to be equal, not even the options of optimizers, or the ranks have no store to compare it.
+
+        Args:
+            models: The prepared models, perhaps in compile wrappers.
+        """
+        return None
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         """Makes backward passes in the block sync gradients even if synchronization was off in their forward pass."""

@@ -34,6 +34,8 @@ _WRAPPERS: dict[Hook, Callable[..., Any]] = {
     Hook.FP16: default_hooks.fp16_compress_wrapper,
     Hook.BF16: default_hooks.bf16_compress_wrapper,
 }
+_USED: Any = 1
+"""In place of the `True` that each call of a model in DDP sets `require_forward_param_sync` to: a pass has followed."""
 _WITH_STATE = (Hook.POWER_SGD, Hook.BATCHED_POWER_SGD)
 
 
@@ -47,6 +49,8 @@ class DataParallel(Strategy):
                 f"gradients can be compressed to bf16 only between GPUs with nccl, but these ranks use "
                 f"{state.backend}: use comm_hook='fp16', or leave it out"
             )
+        # Without sync, DDP counts the passes of a static graph wrongly: https://github.com/pytorch/pytorch/pull/187732
+        self.supports_no_sync = not settings.ddp.static_graph
 
     def prepare(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> list[nn.Module]:
         return [self._wrap(model) for model in models]
@@ -59,6 +63,7 @@ class DataParallel(Strategy):
         wrapped = DistributedDataParallel(
             model, device_ids=[device.index] if device.type == "cuda" else None, **_arguments(self.settings.ddp)
         )
+        wrapped.require_forward_param_sync = _USED
         _compress(wrapped, self.settings.ddp)
         if self.settings.ddp.find_unused_parameters:
             step_timing.watch_unused_search(wrapped)
@@ -77,11 +82,44 @@ class DataParallel(Strategy):
     def synchronizes(self, models: Sequence[nn.Module]) -> bool:
         return any(getattr(compiling.inner(model), "require_backward_grad_sync", False) for model in models)
 
+    def before_backward(self, models: Sequence[nn.Module], loss: torch.Tensor) -> None:
+        """Has DDP average the gradients also if the model was not called since the last pass.
+
+        DDP prepares for one backward pass at the end of each call. Otherwise, the gradients of a second loss, or of a
+        method that is called past DDP, would stay the rank's own: https://github.com/huggingface/trl/issues/7245
+        """
+        for model in models:
+            if not isinstance(model, DistributedDataParallel) or not model.require_backward_grad_sync:
+                continue
+            if model.static_graph or model._join_config.enable:  # both count passes by the calls
+                continue
+            if model.require_forward_param_sync is True:
+                model.require_forward_param_sync = _USED
+            elif _has_averaged(model):
+                model.reducer._rebuild_buckets()  # which a call does first, in the order of the first pass
+                model.reducer.prepare_for_backward([loss] if model.find_unused_parameters else [])
+
     def refuse_unaveraged(self, models: Sequence[nn.Module], optimizer: Optimizer) -> None:
         for model in models:
             own = compiling.inner(model)
             if isinstance(own, DistributedDataParallel) and not _has_averaged(own) and _trains(optimizer, own):
                 raise ConfigurationError(_unaveraged(own))
+
+    def replicated(self, models: Sequence[nn.Module]) -> dict[str, nn.Parameter] | None:
+        found: dict[str, nn.Parameter] = {}
+        for index, model in enumerate(models):
+            own = compiling.inner(model)
+            if not isinstance(own, DistributedDataParallel):
+                continue
+            which = f" of model {index}" if len(models) > 1 else ""
+            if not own.require_backward_grad_sync:  # within LocalSGD or no_sync, ranks learn by themselves
+                return None
+            found |= {
+                name + which: each
+                for name, each in own.module.named_parameters()
+                if each.requires_grad and name not in own.parameters_to_ignore
+            }
+        return found
 
     def sync_in_backward(self, model: nn.Module) -> AbstractContextManager[None]:
         return _syncing(model)

@@ -63,6 +63,9 @@ class MeshParallel(Strategy):
         layer_plans.allow_different_meshes(optimizers)
         return list(models)
 
+    def replicated(self, models: Sequence[nn.Module]) -> dict[str, nn.Parameter] | None:
+        return {}  # only the options: each rank has its own part of the parameters
+
     def _distribute(self, model: nn.Module) -> None:
         layers = wrapping.layers(model, self.plugin)
         ignored = wrapping.ignored(model, self.plugin)

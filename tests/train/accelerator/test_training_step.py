@@ -4,6 +4,7 @@ import copy
 import logging
 import logging.handlers
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from notebook_accel import (
     Accelerator,
     DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
     FullyShardedDataParallelPlugin,
     GradientAccumulationPlugin,
     GradientState,
@@ -348,6 +350,61 @@ def test_a_step_with_gradients_that_are_not_averaged_is_refused(on_two: Cases) -
     assert "2 of 4, such as unused.weight, have none, so after optimizer.step() the ranks would have diff" in first[0]
 
 
+def evaluated(accelerator: Accelerator, model: Any, optimizer: Any, loss_of: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """A closure of an optimizer that computes the loss several times in each step."""
+    optimizer.zero_grad()
+    loss: torch.Tensor = loss_of(model(inputs))
+    accelerator.backward(loss)
+    return loss
+
+
+def unusual(how: str) -> list[float]:
+    """The weights of a model after a loop that isn't the usual one: on two ranks as on one."""
+    static = DistributedDataParallelKwargs(static_graph=True)
+    accelerator = Accelerator(
+        gradient_accumulation_steps=2 if how == "static graph" else 1,
+        kwargs_handlers=[static] if how == "static graph" else [],
+    )
+    torch.manual_seed(0)
+    own = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
+    data = TensorDataset(torch.randn(16, 3, dtype=torch.double), torch.randn(16, 1, dtype=torch.double))
+    kind = torch.optim.LBFGS if how == "closure" else torch.optim.SGD
+    options = {"max_iter": 3, "line_search_fn": "strong_wolfe"} if how == "closure" else {}
+    loader = DataLoader(data, batch_size=4 // accelerator.num_processes)
+    model, optimizer, loader = accelerator.prepare(own, kind(own.parameters(), lr=0.1, **options), loader)
+
+    for number, batch in enumerate(loader):
+        inputs = batch[0]
+        loss_of = partial(nn.functional.mse_loss, target=batch[1])
+        if how == "closure":
+            optimizer.step(partial(evaluated, accelerator, model, optimizer, loss_of, inputs))
+            continue
+        with accelerator.accumulate(model):
+            if how == "past the wrapper":
+                accelerator.backward(loss_of(own(inputs) if number % 2 else model(inputs)))
+            elif how == "two passes of one call":
+                outputs = model(inputs)
+                accelerator.backward(loss_of(outputs), retain_graph=True)
+                accelerator.backward(outputs.abs().mean())
+            else:
+                losses = [loss_of(model(inputs)), loss_of(model(2 * inputs))]
+                for loss in losses if how == "two losses" else [sum(losses)]:
+                    accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    return [each.item() for parameter in own.parameters() for each in parameter.flatten()]
+
+
+UNUSUAL = ["past the wrapper", "two losses", "two passes of one call", "static graph", "closure"]
+
+
+@pytest.mark.parametrize("how", UNUSUAL)
+def test_gradients_are_averaged_in_loops_that_are_not_the_usual_one(how: str, on_two: Cases) -> None:
+    """https://github.com/huggingface/trl/issues/7245, https://github.com/huggingface/accelerate/issues/3679."""
+    first, second = on_two[unusual, how]
+    assert first == second == pytest.approx(unusual(how), abs=1e-9)
+
+
 def test_a_later_accelerator_says_that_it_changes_the_accumulation(caplog: pytest.LogCaptureFixture) -> None:
     first = Accelerator(gradient_accumulation_steps=2)
     Accelerator(gradient_accumulation_steps=2)
@@ -476,6 +533,7 @@ def on_two() -> Cases:
         *((held_back, each_batch) for each_batch in (False, True)),
         *((adversaries, how) for how in ("together", "nested", "in turn")),
         (half_averaged,),
+        *((unusual, how) for how in UNUSUAL),
         *((nested, sharded) for sharded in (False, True)),
         (by_epoch,),
         (frozen,),

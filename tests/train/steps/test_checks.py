@@ -14,7 +14,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, TensorDataset
 
-from notebook_accel import Accelerator, FullyShardedDataParallelPlugin
+from notebook_accel import Accelerator, DistributedDataParallelKwargs, FullyShardedDataParallelPlugin
 from tests.train.conftest import Cases
 
 pytestmark = pytest.mark.early
@@ -107,6 +107,7 @@ CASES = {
     "all": (all_prepared, {}),
     "sharded": (all_prepared, {"fsdp_plugin": FullyShardedDataParallelPlugin()}),
     "accumulated": (all_prepared, {"gradient_accumulation_steps": 2}),
+    "static": (all_prepared, {"kwargs_handlers": [DistributedDataParallelKwargs(static_graph=True)]}),
     "dispatched": (dispatched, {}),
     "own shares": (own_shares, {}),
     "another loader": (another_loader_was_read, {}),
@@ -125,11 +126,23 @@ def run(name: str) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def found() -> Cases:
-    return Cases({name: (run, name) for name in CASES})
+    loops = {name: (run, name) for name in CASES}
+    return Cases({**loops, **{cause: (differing, cause) for cause in DIFFERENCES}, "copied": (copied,)})
 
 
 @pytest.mark.parametrize(
-    "name", ["all", "sharded", "accumulated", "dispatched", "own shares", "another loader", "two accelerators"]
+    "name",
+    [
+        "all",
+        "sharded",
+        "accumulated",
+        "dispatched",
+        "own shares",
+        "another loader",
+        "two accelerators",
+        "the model itself",
+        "static",
+    ],
 )
 def test_nothing_is_said_of_a_loop_that_is_right(found: Cases, name: str) -> None:
     assert found[name] == [[], []]
@@ -151,11 +164,6 @@ OWN_MODELS = "so each of the 2 ranks trains a model of its own"
             LOSS,
         ),
         (
-            "the model itself",
-            f"this loss comes from the model that was passed to accelerator.prepare, {OWN_MODELS}",
-            LOSS,
-        ),
-        (
             "no loader",
             "this loop reads a DataLoader of 8 samples that was not prepared, so each of the 2 ranks reads all of them",
             LOSS,
@@ -165,6 +173,51 @@ OWN_MODELS = "so each of the 2 ranks trains a model of its own"
 )
 def test_what_was_not_prepared_is_said_once_with_the_line(found: Cases, name: str, text: str, line: str) -> None:
     assert found[name] == [[(text, line)]] * 2
+
+
+DIFFERENCES = {
+    "gradient": "before step 1, the ranks have different gradients: weight is ",
+    "rate": "before step 1, the ranks have different options: lr is 0.5 on rank 0, and 1 on rank 1",
+    "weight": "before step 2, the ranks have different weights: bias is ",
+    "none": "",
+}
+
+
+def differing(cause: str) -> list[tuple[str, str]]:
+    """The warnings of three steps in which something isn't the same on both ranks, each with the code of its line."""
+    accelerator = Accelerator()
+    model, optimizer, _ = all_prepared(accelerator)
+    rank = accelerator.process_index
+    if cause == "rate":
+        optimizer.param_groups[0]["lr"] = 0.5 + 0.5 * rank
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            loss = model(torch.full((1, 3), 1.0 + rank)).sum()
+            if cause == "gradient":
+                for parameter, own in zip(
+                    model.parameters(), torch.autograd.grad(loss, model.parameters()), strict=True
+                ):
+                    parameter.grad = own
+            else:
+                accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            if cause == "weight":
+                nn.init.constant_(model.module.bias, rank)
+    with open(__file__) as file:
+        lines = file.read().splitlines()
+    return [(str(each.message).partition(". So they")[0], lines[each.lineno - 1].strip()) for each in found]
+
+
+@pytest.mark.parametrize("cause", DIFFERENCES)
+def test_ranks_that_no_longer_train_one_model_are_named_once(found: Cases, cause: str) -> None:
+    """The last rank to get there says so, whichever that is."""
+    said = [each for by_rank in found[cause] for each in by_rank]
+    assert len(said) == bool(DIFFERENCES[cause])
+    for text, line in said:
+        assert text.startswith(DIFFERENCES[cause])
+        assert line == "optimizer.step()"
 
 
 def plain(model: nn.Module, scheduled: bool = False) -> list[tuple[str, str]]:
@@ -213,8 +266,8 @@ def copied() -> list[bool]:
     return [torch.equal(each(torch.ones(1, 3)), model(torch.ones(1, 3))) for each in copies]
 
 
-def test_a_model_can_be_pickled_before_its_first_forward_pass() -> None:
-    assert Cases({"copied": (copied,)})["copied"] == [[True, True]] * 2
+def test_a_model_can_be_pickled_before_its_first_forward_pass(found: Cases) -> None:
+    assert found["copied"] == [[True, True]] * 2
 
 
 def test_the_modes_of_an_optimizer_without_modes_change_nothing() -> None:
