@@ -264,6 +264,8 @@ class PreparedLoader(DataLoader[Any]):
         elif (shard := shard_of(self)) is not None:
             first = list(itertools.chain(*shard.first_round))
             comparison.compare(order_comparison.describe(stream, shard.batch_sampler, first))
+        else:  # rank 0 reads for all
+            comparison.compare({"share": order_comparison.share(base)})
 
     def _batches(self, on_skipped: Callable[[], None] | None = None) -> Iterator[Any]:
         """The batches of this rank, without the skipped ones; for `on_skipped` see `cursor.read`."""

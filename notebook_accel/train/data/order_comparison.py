@@ -16,8 +16,9 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.ranks.store_comparison import StoreComparison
 from notebook_accel.train.tensors import packing, pytree
 
@@ -61,7 +62,7 @@ class OrderComparison:
 def _texts(name: str, every: list[dict[str, Any]]) -> str:
     if isinstance(every[0][name], list):
         return ", ".join(f"{each[name][:4]} … on rank {rank}" for rank, each in enumerate(every[:2]))
-    if name in ("samples", "batches"):
+    if name in ("samples", "batches", "share"):
         return ", ".join(f"{each[name]} on rank {rank}" for rank, each in enumerate(every[:4]))
     return "their contents"
 
@@ -79,6 +80,20 @@ def describe(dataset: Any, sampler: Any, first: Any) -> dict[str, Any]:
         return found | {"first samples": first}
     flat = [index if isinstance(index, int) else repr(index) for index in first[:_MOST]]
     return found | {"batches": _length(sampler), "first indices": flat}
+
+
+def share(loader: DataLoader[Any]) -> str | None:
+    """Which share of the samples a loader's data set or sampler selects by itself; `None` if it doesn't say so.
+
+    `DistributedSampler` and the streams that `split_dataset_by_node` returns do:
+    https://github.com/huggingface/datasets/issues/6623
+    """
+    order = index_sampler(loader)
+    for each in (loader.dataset, getattr(loader.dataset, "_distributed", None), order, getattr(order, "sampler", None)):
+        rank, size = getattr(each, "rank", None), getattr(each, "num_replicas", getattr(each, "world_size", None))
+        if isinstance(rank, int) and isinstance(size, int) and size > 1:
+            return f"{rank} of {size}"
+    return None
 
 
 def digest(samples: Any) -> int | None:

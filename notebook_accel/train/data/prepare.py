@@ -128,11 +128,14 @@ def prepare_data_loader(
         return DataLoaderShard(base, **options)
     if dispatch_batches:
         others = [rng_type for rng_type in types if rng_type is not RNGType.GENERATOR]
-        return DataLoaderDispatcher(base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options)
-    if ranks == 1:
+        prepared: PreparedLoader = DataLoaderDispatcher(
+            base, slice_fn=slice_fn_for_dispatch, rng_types=others, **how, **options
+        )
+    elif ranks == 1:
         return DataLoaderShard(base, rng_types=types, **options)
-    _shard(base, agreed, types, num_processes=ranks, process_index=sharing.data.rank, **how)
-    prepared = DataLoaderShard(base, rng_types=types, **options)
+    else:
+        _shard(base, agreed, types, num_processes=ranks, process_index=sharing.data.rank, **how)
+        prepared = DataLoaderShard(base, rng_types=types, **options)
     prepared.comparison = OrderComparison()
     return prepared
 

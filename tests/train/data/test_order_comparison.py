@@ -6,6 +6,7 @@ import itertools
 import random
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,14 @@ class RankAwareStream(IterableDataset):
         return iter(torch.arange(self.rank, SIZE, 2))
 
 
+class SplitStream(RankAwareStream):
+    """As `split_dataset_by_node` returns it; rank 0 reads it for all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._distributed = SimpleNamespace(rank=self.rank, world_size=2)
+
+
 def random_tensors() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.rand(SIZE, 2)), batch_size=2)
 
@@ -106,6 +115,7 @@ DIFFERENT = {
     ),
     "a stream that knows its rank": lambda: DataLoader(RankAwareStream(), batch_size=2),
     "a stream that a worker reads": lambda: DataLoader(RankAwareStream(), batch_size=2, num_workers=1),
+    "a stream of which rank 0 reads its share": lambda: DataLoader(SplitStream(), batch_size=2),
     "a random part of the data": lambda: DataLoader(random_split(torch.arange(SIZE), [8, 4])[0], batch_size=2),
     "data of various lengths": lambda: numbers(SIZE + PartialState().process_index, 2),
     "random data": random_tensors,
@@ -114,6 +124,7 @@ EQUAL = {
     "in order": lambda: numbers(SIZE, 2),
     "shuffled": lambda: numbers(SIZE, 2, shuffle=True),
     "a stream": lambda: DataLoader(Stream(SIZE), batch_size=2),
+    "a stream that rank 0 reads": lambda: DataLoader(Stream(SIZE), batch_size=2),
     "a part of the data": lambda: DataLoader(Subset(torch.arange(SIZE), range(3, 9)), batch_size=2),
     "texts": lambda: DataLoader([f"text {number}" for number in range(SIZE)], batch_size=2),
     "indices of NumPy": lambda: DataLoader(torch.arange(SIZE), sampler=np.arange(SIZE), batch_size=2),
@@ -121,8 +132,8 @@ EQUAL = {
 }
 
 
-def accelerator() -> Accelerator:
-    found = Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=False))
+def accelerator(dispatches: bool = False) -> Accelerator:
+    found = Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=dispatches))
     set_seed(5, device_specific=True)
     return found
 
@@ -140,7 +151,8 @@ def drawn(name: str) -> tuple[list[list[list[int]]], list[float]]:
 
 
 def warnings_of(loaders: str, name: str) -> list[str]:
-    loader = accelerator().prepare({"different": DIFFERENT, "equal": EQUAL}[loaders][name]())
+    dispatches = "rank 0 reads" in name
+    loader = accelerator(dispatches).prepare({"different": DIFFERENT, "equal": EQUAL}[loaders][name]())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
@@ -178,7 +190,7 @@ def test_a_sampler_of_the_users_draws_one_order_on_all_ranks(on_two: Cases, name
 def test_ranks_that_divide_different_samples_are_warned_once_with_the_line(on_two: Cases, name: str) -> None:
     (text,) = itertools.chain(*on_two["different", name])
     assert "the ranks divide different samples: some are read several times, and others never" in text
-    assert "accelerator().prepare({" in text
+    assert "accelerator(dispatches).prepare({" in text
     assert "leave the loader out of prepare" in text
 
 
