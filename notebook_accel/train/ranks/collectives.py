@@ -52,6 +52,8 @@ def gather_over(data: Tree, ranks: Ranks) -> Tree:
 def reduce(tensor: Tree, reduction: str = "mean", scale: float = 1.0) -> Tree:
     """Adds up the tensors of all ranks, or takes their mean or maximum.
 
+    As in `torch.sum`, sums of integers and of booleans are of int64, so that they don't overflow.
+
     Args:
         tensor: A tensor or a tree of tensors, of the same shapes on all ranks.
         reduction: `sum`, `mean`, `max`, or `none` to leave the values as they are.
@@ -74,6 +76,8 @@ def reduce_over(tensor: Tree, reduction: str, scale: float, ranks: Ranks) -> Tre
         raise ConfigurationError(f"reduction={reduction!r} must be one of {', '.join(_REDUCTIONS)}")
     if ranks.size > 1:
         PartialState().compare_calls(f"reduce(reduction={reduction!r})", tensor, ranks.group)
+    if reduction in ("sum", "mean"):
+        tensor = pytree.recursively_apply(_summand, tensor)
     if reduction == "none" or ranks.size == 1:
         pytree.tensors(tensor, "reduce")  # refuses other leaves
         reduced = pytree.recursively_apply(torch.Tensor.clone, tensor)
@@ -88,6 +92,10 @@ def reduce_over(tensor: Tree, reduction: str, scale: float, ranks: Ranks) -> Tre
     factor = factors[reduction]
     scaled: Tree = reduced if factor == 1 else pytree.recursively_apply(lambda leaf: leaf * factor, reduced)
     return scaled
+
+
+def _summand(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf if leaf.is_floating_point() or leaf.is_complex() else leaf.long()
 
 
 def broadcast(tensor: Tree, from_process: int = 0) -> Tree:

@@ -28,6 +28,9 @@ class Pair(NamedTuple):
     right: Any
 
 
+SMALL_INTEGERS = [torch.tensor([True]), torch.tensor([200], dtype=torch.uint8)]
+
+
 def exchanged(size: int) -> dict[str, Any]:
     rank = PartialState().process_index
     own = torch.arange(size, dtype=torch.float64) + 100 * rank
@@ -46,6 +49,7 @@ def exchanged(size: int) -> dict[str, Any]:
         "scaled": reduce(own, "sum", scale=0.5),
         "max": reduce(own - 2 * rank * own, "max"),
         "none": reduce(own, "none"),
+        "small": [reduce(each, how).tolist() for each in SMALL_INTEGERS for how in ("sum", "mean", "max")],
         "sent": (broadcast(sent, from_process=1), sent),
     }
 
@@ -86,6 +90,7 @@ def test_nested_tensors_are_exchanged_however_large(size: int, ranks_: int, on_r
         assert torch.equal(found["scaled"], sum(owns) / 2)
         assert torch.equal(found["max"], torch.stack([(1 - 2 * other) * own for other, own in enumerate(owns)]).amax(0))
         assert torch.equal(found["none"], owns[rank])
+        assert found["small"] == [[ranks_], [1], [True], [200 * ranks_], [pytest.approx(200)], [200]]
         assert all(torch.equal(each, torch.ones(size)) for each in found["sent"])
 
 
