@@ -26,9 +26,9 @@ _MOST = 64
 _TOLERANCE = 1e-6
 """How much norms may differ, as kinds of devices may round sums differently; on one kind, they are equal."""
 _CAUSES = {
-    "gradients": "accelerator.backward(loss) averages them, while loss.backward() does so only once after each call of "
-    "the prepared model. What torch.autograd.grad or torch.func.grad returns isn't averaged: pass it to "
-    "accelerator.reduce(gradient, 'mean')",
+    "gradients": "accelerator.backward(loss) averages those of all parameters that were there, and not frozen, in "
+    "prepare; loss.backward() does so only once after each call of the prepared model. What torch.autograd.grad or "
+    "torch.func.grad returns isn't averaged: pass it to accelerator.reduce(gradient, 'mean')",
     "options": "Prepare the scheduler, which averages a metric over the ranks, or compute the value from one that is "
     "the same on all ranks, such as accelerator.reduce(loss, 'mean')",
     "weights": "Something has changed them on some ranks only, or with random numbers that differ between ranks, or an "

@@ -88,7 +88,8 @@ class DataParallel(Strategy):
         DDP prepares for one backward pass at the end of each call. Otherwise, the gradients of a second loss, or of a
         method that is called past DDP, would stay the rank's own: https://github.com/huggingface/trl/issues/7245
         """
-        for model in models:
+        for each in models:
+            model = compiling.inner(each)
             if not isinstance(model, DistributedDataParallel) or not model.require_backward_grad_sync:
                 continue
             if model.static_graph or model._join_config.enable:  # both count passes by the calls
