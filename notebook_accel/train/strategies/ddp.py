@@ -94,9 +94,13 @@ class DataParallel(Strategy):
                 continue
             if model.static_graph or model._join_config.enable:  # both count passes by the calls
                 continue
-            if model.require_forward_param_sync is True:
-                model.require_forward_param_sync = _USED
-            elif _has_averaged(model):
+            was_called = model.require_forward_param_sync is True
+            model.require_forward_param_sync = _USED
+            if (
+                was_called and model.find_unused_parameters
+            ):  # of what this loss depends on, not of what the call returned
+                model.reducer.prepare_for_backward([loss])
+            elif not was_called and _has_averaged(model):
                 model.reducer._rebuild_buckets()  # which a call does first, in the order of the first pass
                 model.reducer.prepare_for_backward([loss] if model.find_unused_parameters else [])
 

@@ -360,10 +360,10 @@ def evaluated(accelerator: Accelerator, model: Any, optimizer: Any, loss_of: Any
 
 def unusual(how: str) -> list[float]:
     """The weights of a model after a loop that isn't the usual one: on two ranks as on one."""
-    static = DistributedDataParallelKwargs(static_graph=True)
+    options_of_ddp = {"static graph": {"static_graph": True}, "gradient penalty": {"find_unused_parameters": True}}
     accelerator = Accelerator(
         gradient_accumulation_steps=2 if how == "static graph" else 1,
-        kwargs_handlers=[static] if how == "static graph" else [],
+        kwargs_handlers=[DistributedDataParallelKwargs(**options_of_ddp.get(how, {}))],
     )
     torch.manual_seed(0)
     own = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)).double()
@@ -386,6 +386,11 @@ def unusual(how: str) -> list[float]:
                 outputs = model(inputs)
                 accelerator.backward(loss_of(outputs), retain_graph=True)
                 accelerator.backward(outputs.abs().mean())
+            elif how == "gradient penalty":  # which doesn't depend on the last layer's bias
+                accelerator.backward(loss_of(model(inputs)))
+                inputs = inputs.requires_grad_()
+                gradient = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)[0]
+                accelerator.backward((gradient.norm(dim=1) - 1).square().mean())
             else:
                 losses = [loss_of(model(inputs)), loss_of(model(2 * inputs))]
                 for loss in losses if how == "two losses" else [sum(losses)]:
@@ -395,7 +400,7 @@ def unusual(how: str) -> list[float]:
     return [each.item() for parameter in own.parameters() for each in parameter.flatten()]
 
 
-UNUSUAL = ["past the wrapper", "two losses", "two passes of one call", "static graph", "closure"]
+UNUSUAL = ["past the wrapper", "two losses", "two passes of one call", "static graph", "closure", "gradient penalty"]
 
 
 @pytest.mark.parametrize("how", UNUSUAL)
