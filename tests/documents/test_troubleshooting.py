@@ -34,7 +34,7 @@ BROUGHT_ABOUT = {
     model = accelerator.prepare(model)
     for _ in range(2):
         accelerator.backward(model(torch.ones(1, 2)).sum())""",
-    "belongs to a prepared model, so it would train nothing": """
+    "belongs to a prepared model, so it would train none of them": """
     Accelerator().prepare(nn.Linear(2, 2), torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1))""",
     "gather needs tensors of the same shapes and types on all ranks": """
     accelerator = Accelerator()

@@ -502,7 +502,7 @@ class Accelerator(RankAware):
         """Prepares one optimizer, whose model must already be prepared.
 
         Raises:
-            ConfigurationError: Its parameters do not belong to a prepared model.
+            ConfigurationError: There are several ranks, and its parameters do not belong to a prepared model.
         """
         self._prepared.refuse_unrelated([], [optimizer])
         return self._add_optimizer(optimizer, device_placement)

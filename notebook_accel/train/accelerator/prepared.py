@@ -146,7 +146,7 @@ class Prepared:
         return remember(self.schedulers, prepared)
 
     def refuse_unrelated(self, models: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
-        """Raises for optimizers whose parameters belong neither to these models nor to prepared ones."""
+        """Raises or, on one rank, warns of optimizers whose parameters are neither of these nor of prepared models."""
         prepare_checks.refuse_unrelated_optimizers(
             [*self.models, *models], optimizers, several_ranks=self._strategy.state.use_distributed
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch.utils.data import DataLoader
 from notebook_accel.errors import ConfigurationError
 
 PREPARABLE = (nn.Module, Optimizer, DataLoader, LRScheduler)
+_TO_USER = 4
+"""The `stacklevel` of the line that calls `prepare`, which calls `refuse_unrelated`, which calls the check."""
 
 
 def refuse_containers(given: Sequence[Any]) -> None:
@@ -46,7 +49,7 @@ def refuse_device_map(model: nn.Module) -> None:
 def refuse_unrelated_optimizers(
     models: Iterable[nn.Module], optimizers: Iterable[Optimizer], *, several_ranks: bool
 ) -> None:
-    """Raises unless the optimizers train the models.
+    """Raises for optimizers that don't train the models; on one rank, which can't drift apart from others, warns.
 
     Args:
         models: All models that are prepared, or are about to be.
@@ -54,7 +57,7 @@ def refuse_unrelated_optimizers(
         several_ranks: Whether there are several ranks, so that gradients of unprepared models would not be averaged.
 
     Raises:
-        ConfigurationError: An optimizer has none of the models' parameters or, on several ranks, others in addition.
+        ConfigurationError: On several ranks, an optimizer has parameters that the models don't have.
     """
     known = {id(parameter) for model in models for parameter in model.parameters()}
     if not known:  # only optimizers are prepared here
@@ -64,11 +67,14 @@ def refuse_unrelated_optimizers(
         foreign = [parameter for parameter in own if id(parameter) not in known]
         kind = type(getattr(optimizer, "optimizer", optimizer)).__name__
         if len(foreign) == len(own):
-            raise ConfigurationError(
-                f"none of the parameters of the {kind} belongs to a prepared model, so it would train nothing. It was "
-                "created from another model (a copy, or the model from before a cell was run again), or before its "
-                "model was sharded: create it from the model, and prepare both in one call."
+            unrelated = (
+                f"none of the parameters of the {kind} belongs to a prepared model, so it would train none of them. It "
+                "was created from another model (a copy, or the model from before a cell was run again), or before "
+                "its model was sharded: create it from the model, and prepare both in one call."
             )
+            if several_ranks:
+                raise ConfigurationError(unrelated)
+            warnings.warn(unrelated, stacklevel=_TO_USER)
         drifting = [str(tuple(parameter.shape)) for parameter in foreign if parameter.requires_grad]
         if drifting and several_ranks:
             shapes = ", ".join(drifting[:4]) + (", ..." if len(drifting) > 4 else "")

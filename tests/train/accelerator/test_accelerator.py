@@ -281,28 +281,30 @@ def test_everything_can_be_prepared_by_itself() -> None:
     assert accelerator.prepare_data_loader(loader) in accelerator._dataloaders
 
 
-def stranger() -> Any:
-    model, *_ = parts()
-    return Accelerator().prepare(model, parts()[1])
-
-
 def lonely_scheduler() -> Any:
     accelerator = Accelerator()
     model, _, _, scheduler = parts()
     return accelerator.prepare(model, scheduler)
 
 
-def changed_model() -> Any:
+@pytest.mark.parametrize("name", ["prepare", "prepare_optimizer"])
+def test_an_optimizer_of_an_unprepared_model_trains_that_on_one_rank_and_is_named(name: str) -> None:
     accelerator = Accelerator()
     accelerator.prepare(parts()[0])
-    return accelerator.prepare_optimizer(parts()[1])
+    apart = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(apart.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="none of the parameters of the SGD belongs to a prepared model") as named:
+        optimizer = getattr(accelerator, name)(optimizer)
+    assert [each.filename for each in named] == [__file__]
+    before = apart.bias.item()
+    accelerator.backward(apart(torch.ones(1, 2)).sum())
+    optimizer.step()
+    assert apart.bias.item() == pytest.approx(before - 0.1)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (stranger, "none of the parameters of the AdamW belongs to a prepared model"),
-        (changed_model, "create it from the model, and prepare both in one call"),
         (lambda: Accelerator().prepare(list(parts()[:2])), "a list that holds a Linear, which would stay unprepared"),
         (lambda: Accelerator().prepare({"a": parts()[1]}), "pass its elements one by one"),
         (lonely_scheduler, "a scheduler was prepared without its optimizer"),
