@@ -226,16 +226,16 @@ def pad_across_processes(tensor: Tree, dim: int = 0, pad_index: float = 0, pad_f
     Raises:
         DistributedOperationException: The numbers of tensors, or of their dimensions, differ between ranks.
     """
-    state = PartialState()
-    if not state.use_distributed:
-        return tensor
-    state.compare_calls(f"pad_across_processes(dim={dim})", tensor, sizes=False)
     leaves = pytree.leaves(tensor)
     if any(leaf.is_nested for leaf in leaves):
         advice = "torch.nested.to_padded_tensor(tensor, 0) makes tensors that it pads"
         warnings.warn(
             f"pad_across_processes leaves nested tensors as they are: {advice}", CannotPadNestedTensorWarning, 2
         )
+    state = PartialState()
+    if not state.use_distributed:
+        return tensor
+    state.compare_calls(f"pad_across_processes(dim={dim})", tensor, sizes=False)
     shapes = all_objects([_sizes(leaf) for leaf in leaves])
     if len({tuple(map(len, each)) for each in shapes}) > 1:
         texts = [", ".join(map(str, each)) or "no tensors" for each in shapes]

@@ -256,6 +256,8 @@ def test_one_rank_keeps_what_it_has() -> None:
     tensor = torch.tensor([1.0, 3.0])
     for operation in (gather, broadcast, pad_across_processes, gather_object):
         assert operation(tensor) is tensor
+    with pytest.warns(CannotPadNestedTensorWarning, match="leaves nested tensors as they are"):
+        assert pad_across_processes(nested := rows(torch.jagged)) is nested
     assert broadcast_object_list([1]) == [1]
     assert reduce(tensor, scale=2.0).tolist() == [2, 6]
 
