@@ -51,7 +51,7 @@ class AcceleratedScheduler:
         self.split_batches = split_batches
         ranks = PartialState().num_processes if processes is None else processes
         self._warned = False
-        self._repeats = 1 if split_batches or not step_with_optimizer else ranks
+        self._repeats = None if split_batches or not step_with_optimizer else ranks
         # Only optimizers with a scaler can skip a step.
         self._may_skip = [
             each for each in self.optimizers if isinstance(each, AcceleratedOptimizer) and each.scaler is not None
@@ -74,10 +74,10 @@ class AcceleratedScheduler:
         if (args or kwargs) and isinstance(self.scheduler, ReduceLROnPlateau):
             self._step_with_mean(*args, **kwargs)
         # What is given a metric or an epoch doesn't count batches, so the number of ranks doesn't matter to it.
-        elif self._repeats == 1 or args or kwargs:
+        elif self._repeats is None or args or kwargs:
             self.scheduler.step(*args, **kwargs)
         else:
-            self._step_for_each_rank()
+            self._step_for_each_rank(self._repeats)
 
     def _step_with_mean(self, metrics: Any, *args: Any, **kwargs: Any) -> None:
         """Steps with the mean of the ranks' metrics: with different ones, their learning rates would differ, too."""
@@ -86,16 +86,16 @@ class AcceleratedScheduler:
             metrics = collectives.mean_of(float(metrics))
         self.scheduler.step(metrics, *args, **kwargs)
 
-    def _step_for_each_rank(self) -> None:
-        if not self._warned:
-            self._warn_outside_of_loaders()
-        for _ in range(self._repeats):
-            # A scheduler with `total_steps` may have fewer steps left than there are ranks.
+    def _step_for_each_rank(self, ranks: int) -> None:
+        if ranks > 1 and not self._warned:
+            self._warn_outside_of_loaders(ranks)
+        for _ in range(ranks):
+            # A scheduler with `total_steps` may have fewer steps left than there are ranks, or none, as in Accelerate.
             total = getattr(self.scheduler, "total_steps", None)
             if total is None or total >= self.scheduler._step_count:
                 self.scheduler.step()
 
-    def _warn_outside_of_loaders(self) -> None:
+    def _warn_outside_of_loaders(self, ranks: int) -> None:
         """Warns if it is called between the epochs of a loader, since it then counts epochs rather than batches."""
         if self.gradient_state.in_dataloader or not self.gradient_state.has_looped:
             return
@@ -103,7 +103,7 @@ class AcceleratedScheduler:
         _log.warning(
             "%s.step() was called outside of the loop over a prepared loader. Each call makes %d steps, one for each "
             "rank, as is right if it counts batches. If it counts epochs, pass step_scheduler_with_optimizer=False to "
-            "the Accelerator, or leave the scheduler out of prepare.", type(self.scheduler).__name__, self._repeats,
+            "the Accelerator, or leave the scheduler out of prepare.", type(self.scheduler).__name__, ranks,
         )  # fmt: skip
 
     def get_last_lr(self) -> list[float]:

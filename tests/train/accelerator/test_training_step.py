@@ -187,11 +187,12 @@ def test_a_scheduler_steps_once_for_each_rank_that_had_a_batch(
     assert on_two[rates, split, accumulation] == [[0.5**step for step in expected]] * 2
 
 
-def test_a_scheduler_with_an_end_does_not_go_beyond_it() -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_scheduler_with_an_end_does_not_go_beyond_it(processes: int) -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
     end = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=5)
-    scheduler = AcceleratedScheduler(end, AcceleratedOptimizer(optimizer), processes=2)
-    for _ in range(4):
+    scheduler = AcceleratedScheduler(end, AcceleratedOptimizer(optimizer), processes=processes)
+    for _ in range(7):
         optimizer.step()
         scheduler.step()
     assert scheduler.last_epoch == 5
