@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset, Subset
 
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.train.tensors import pytree
@@ -233,6 +234,8 @@ def pick_rows(column: Any, chosen: slice | Sequence[int]) -> Any:
     numbers = range(len(column))[chosen] if isinstance(chosen, slice) else chosen
     if hasattr(column, "select"):  # a data set of the `datasets` library, whose slices are dicts
         return column.select(numbers if len(numbers) else [])  # a range may not begin at the end
+    if isinstance(column, Dataset):  # which may take no slices, or return the columns of a slice
+        return Subset(column, numbers)
     if isinstance(column, (list, tuple, collections.deque)):
         return _like(column, [column[number] for number in numbers])
     if isinstance(chosen, slice):

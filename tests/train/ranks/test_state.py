@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils.data import Subset
 
 from notebook_accel import (
     Accelerator,
@@ -148,6 +149,7 @@ KINDS = {
     "a named tuple": (Pair(list(range(5)), "style"), lambda part: part.inputs),
     "a dataclass": (Sample(torch.arange(5), "style"), lambda part: part.inputs.tolist()),
     "an encoding": (Encoding({"ids": torch.arange(5)}, list(range(5))), lambda part: part.encodings),
+    "a data set of torch": (Subset(list(range(5)), list(range(5))), list),
     "tensors": (tuple(torch.tensor([number]) for number in range(5)), lambda part: torch.cat(part).tolist()),
 }
 
