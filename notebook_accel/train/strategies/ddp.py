@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.algorithms.join import Join, Joinable
+from torch.distributed.algorithms.join import Join, Joinable, _JoinConfig
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -130,19 +130,29 @@ class DataParallel(Strategy):
         return _syncing(model)
 
     def join(self, models: Sequence[nn.Module]) -> AbstractContextManager[Any]:
-        joinables: list[Joinable] = [model for model in models if isinstance(model, Joinable)]
         for model in models:
             if not isinstance(model, Joinable) and _has_gradients(model):
                 raise ConfigurationError(
                     f"join_uneven_inputs was given a {type(model).__name__} that is not prepared, so the ranks have "
                     "no collectives to join: pass the model that accelerator.prepare(model) returned"
                 )
-        if any(not getattr(model, "require_backward_grad_sync", True) for model in joinables):
-            raise ConfigurationError(
-                "join_uneven_inputs ends by giving all ranks the weights of one of them, so what the others have "
-                "learned by themselves within LocalSGD or no_sync would be lost: leave out one of the two"
-            )
-        return Join(joinables) if joinables else nullcontext()
+        # Within no_sync or LocalSGD, a model has no collectives to join. At its end, Join would replace what ranks have
+        # learned by themselves by the weights of one of them.
+        joinables: list[Joinable] = [
+            each for each in models if isinstance(each, Joinable) and getattr(each, "require_backward_grad_sync", True)
+        ]
+        return _joining(joinables) if joinables else nullcontext()
+
+
+@contextmanager
+def _joining(joinables: list[Joinable]) -> Iterator[None]:
+    """Torch's `Join`, after which each rank can run forward passes alone: torch leaves them waiting for all ranks."""
+    try:
+        with Join(joinables):
+            yield
+    finally:
+        for each in joinables:
+            each._join_config = _JoinConfig.construct_disabled_join_config()  # type: ignore[no-untyped-call]
 
 
 def _has_gradients(model: Any) -> bool:
