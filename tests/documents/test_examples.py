@@ -22,6 +22,7 @@ SAID = {
 }
 """What their outputs must hold. (01 is run by `scripts/demo`, 07 by the tests of frameworks.)"""
 RECIPES = {
+    "diffusers": ["the ranks agree: True", "the adapter has learned them: True"],
     "generation": ["'100 of 100 answers are right'", "3+7= 10", "True"],
     "grpo": ["the mean reward rose: True; ", "% of the answers are right"],
     "images": ["the ranks agree: True; ", "% of new images are right"],
