@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import sys
 import textwrap
@@ -87,8 +88,8 @@ TYPES = {
     "StatusName": "Status",
     "Any": "Json",
 }
-IMPORTED = {"Json": "../../src/messages", "State": "../../src/model"}
-"""The types of extension/lab/src/model.ts that the panel has, too, by the file that has them."""
+IMPORTED = {"Json": "extension/src/patch", "PanelUpdate": "extension/src/model"}
+"""The types that are written elsewhere, by the file that has them."""
 
 
 def model(path: str) -> str:
@@ -112,11 +113,16 @@ def model(path: str) -> str:
                 parts.append(f"{comment}export interface {head} {{\n{lines}}}\n")
     own = "".join(parts[1:])
     imports = [
-        f'import type {{ {name} }} from "{file}";\n'
+        f'import type {{ {name} }} from "{_from(MODELS[path], file)}";\n'
         for name, file in IMPORTED.items()
-        if re.search(rf"(: |, ){name}\b", own) and f"export interface {name} " not in own
+        if re.search(rf"(: |, |extends ){name}\b", own) and f"export interface {name} " not in own
     ]
     return "\n".join([parts[0], *(["".join(imports)] if imports else []), *parts[1:]])
+
+
+def _from(importer: str, file: str) -> str:
+    path = os.path.relpath(file, Path(importer).parent)
+    return path if path.startswith(".") else f"./{path}"
 
 
 def _fields(body: list[ast.stmt], mark: str) -> str:
@@ -136,8 +142,10 @@ def _type(annotation: ast.expr) -> str:
         case ast.Subscript(ast.Name("list"), element):
             inner = _type(element)
             return f"({inner})[]" if " | " in inner else f"{inner}[]"
-        case ast.BinOp(left, ast.BitOr(), ast.Constant(None)):
-            return f"{_type(left)} | null"
+        case ast.BinOp(left, ast.BitOr(), right):
+            return f"{_type(left)} | {_type(right)}"
+        case ast.Constant(None):
+            return "null"
         case ast.Subscript(ast.Name("tuple"), ast.Tuple(elements)):
             return f"[{', '.join(map(_type, elements))}]"
         case ast.Subscript(ast.Name("dict"), ast.Tuple([ast.Name("str"), element])):

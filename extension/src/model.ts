@@ -2,6 +2,8 @@
  * Written by scripts/generate from notebook_accel/panel/panel_model.py.
  */
 
+import type { Json } from "./patch";
+
 /** The phase of a rank: the value of an `events.Phase`. */
 export const PHASES = [
   "starting",
@@ -194,12 +196,6 @@ export interface State {
   metrics: Record<string, Metric>;
 }
 
-/** The whole state, after `seq` messages. Each message after it holds a merge patch (RFC 7396), in `messages.ts`. */
-export interface Keyframe {
-  seq: number;
-  state: State;
-}
-
 /** The values of one metric in the range of steps that an enlarged chart shows; its numbers follow in a buffer. */
 export interface ChartTable {
   /** The ID of an earlier job; empty for the panel's own. */
@@ -264,4 +260,25 @@ export interface LogTextReply {
   last: number;
   /** Why it can't be read; empty if it can. */
   problem: string;
+}
+
+/** What answers a message that has an `id`, and says who asks as `asker`. */
+export type Answer = ChartReply | EarlierReply | LogReply | LogTextReply;
+
+/** What is new for a panel; without anything, it only asks the page to say that it is there. */
+export interface PanelUpdate {
+  /** The number of the state that the page then has. It needs the whole state if it lacks the one before. */
+  seq?: number;
+  /** The whole state. */
+  state?: State;
+  /** Or the changes since the state before: a merge patch (RFC 7396). */
+  patch?: Record<string, Json>;
+  /** The answers that are ready. Numbers or text follow each, in a buffer of its own. */
+  replies?: Answer[];
+  /** The flame graphs and profiles that were asked for and are ready, as HTML. */
+  results?: string[];
+  /** The click on Stop that the kernel has received, or 0 if it has received that the page is there. */
+  ack?: number;
+  /** Whether the kernel has received that on its control channel. */
+  control?: boolean;
 }

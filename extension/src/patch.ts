@@ -1,4 +1,5 @@
-import type { Json, Patch } from "./messages";
+export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
+export type Patch = { [name: string]: Json };
 
 type Fields = { [name: string]: unknown };
 

@@ -1,8 +1,11 @@
 import { newId } from "./dom";
+import type { Answer } from "./model";
+
+type Taker<T extends Answer> = (answer: T, bytes: Uint8Array<ArrayBuffer>) => void;
 
 interface Waiting {
   id: string;
-  then: (json: unknown, bytes: Uint8Array) => void;
+  take: Taker<Answer>;
 }
 
 /** Sends to the kernel, asks it, and takes its answers. An answer may never come: then the kernel is busy, or gone. */
@@ -17,11 +20,11 @@ export class Questions {
     this.send = send;
   }
 
-  /** Calls `then` with the answer, JSON and bytes, unless `asker` asks again before it has come. */
-  ask(asker: string, content: object, then: Waiting["then"]): void {
+  /** Calls `then` with the answer and the bytes that follow it, unless `asker` asks again before it has come. */
+  ask<T extends Answer>(asker: string, content: object, then: Taker<T>): void {
     const id = newId();
-    this.#waiting.set(asker, { id, then });
-    this.send({ id, ...content });
+    this.#waiting.set(asker, { id, take: then as Taker<Answer> });
+    this.send({ id, asker, ...content });
   }
 
   /** No longer waits for an answer. */
@@ -29,13 +32,12 @@ export class Questions {
     this.#waiting.delete(asker);
   }
 
-  /** Takes an answer of the kernel, which may be for another page. */
-  receive(id: string, [json, bytes]: DataView[]): void {
-    const [asker, waiting] = [...this.#waiting].find(([, each]) => each.id === id) ?? [];
-    if (asker === undefined || waiting === undefined || json === undefined || bytes === undefined) return;
+  /** Takes an answer, which may be for another page, and the bytes that follow it. */
+  receive(answer: Answer, bytes: DataView | undefined): void {
+    const [asker, waiting] = [...this.#waiting].find(([, each]) => each.id === answer.id) ?? [];
+    if (asker === undefined || waiting === undefined || bytes === undefined) return;
     this.#waiting.delete(asker);
     const { buffer, byteOffset, byteLength } = bytes;
-    const copy = new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer);
-    waiting.then(JSON.parse(new TextDecoder().decode(json)), copy);
+    waiting.take(answer, new Uint8Array(buffer.slice(byteOffset, byteOffset + byteLength) as ArrayBuffer));
   }
 }

@@ -1,20 +1,16 @@
 import { isLive } from "./kernelLost";
-import type { Head } from "./model";
+import type { Store } from "./store";
 
 /** The time that the kernel has to acknowledge a click before it is interrupted, in milliseconds. */
 const ACK_TIMEOUT = 400;
 
 export type StopState = "stop" | "stopping" | "killing" | "stopped" | "disconnected";
 
-/** The connection to the kernel that `Stopper` uses. */
+/** The connection that `Stopper` uses. */
 export interface StopLink {
   send(content: object): void;
-  /** Sends `ready`. */
-  announce(): void;
   interrupt(): void;
-  head(): Head;
-  /** Whether the kernel that runs or shows the job is still there. */
-  isConnected(): boolean;
+  store(): Pick<Store, "state" | "isConnected">;
 }
 
 /**
@@ -34,24 +30,25 @@ export class Stopper {
   }
 
   get state(): StopState {
-    const head = this.#link.head();
-    if (!isLive(head)) return "stopped";
-    if (!this.#link.isConnected()) return "disconnected";
-    const requests = Math.max(this.#clicks, head.stopping);
+    const { state, isConnected } = this.#link.store();
+    if (!isLive(state.head)) return "stopped";
+    if (!isConnected) return "disconnected";
+    const requests = Math.max(this.#clicks, state.head.stopping);
     return requests === 0 ? "stop" : requests === 1 ? "stopping" : "killing";
   }
 
   /** Tells the kernel that the panel is there. The time until its reply sets the timeout for later replies. */
   announce(): void {
     this.#announcedAt = performance.now();
-    this.#link.announce();
+    this.#link.send({ cmd: "ready" });
   }
 
   click(): void {
-    const click = Math.max(this.#clicks, this.#link.head().stopping) + 1;
+    const { head } = this.#link.store().state;
+    const click = Math.max(this.#clicks, head.stopping) + 1;
     this.#clicks = click;
     this.#link.send({ cmd: "stop", click });
-    if (!this.#link.head().blocking) return;
+    if (!head.blocking) return;
     setTimeout(() => {
       if (this.#acknowledged < click && this.state !== "stopped") this.#link.interrupt();
     }, this.#ackTimeout);

@@ -1,12 +1,15 @@
 import { afterKernelLoss, isLive } from "./kernelLost";
-import type { Delta } from "./messages";
-import type { Keyframe, State } from "./model";
+import type { PanelUpdate, State } from "./model";
 import { copyFields, merge } from "./patch";
+
+/** An update with the whole state, and one with the changes since the state before. */
+type Keyframe = Required<Pick<PanelUpdate, "seq" | "state">>;
+type Delta = Required<Pick<PanelUpdate, "seq" | "patch">>;
 
 /** How many deltas may wait for a missing one. A keyframe, requested as soon as one is missing, arrives long before. */
 const MAX_PENDING = 200;
 
-/** The state of the job as last sent by the kernel. Keyframes and deltas arrive on two channels and may be reordered. */
+/** The last state of the job. A kernel sends keyframes and deltas in two ways, so they may arrive in another order. */
 export class Store {
   #state: State;
   #seq: number;

@@ -1,5 +1,4 @@
-import type { Patch } from "../src/messages";
-import type { Bar, Head, Keyframe, Metric, Rank, State } from "../src/model";
+import type { Bar, Head, Metric, PanelUpdate, Rank, State } from "../src/model";
 import { Stopper } from "../src/stopper";
 import { Store } from "../src/store";
 
@@ -88,10 +87,8 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
 export function aStopper(store: Store): Stopper {
   return new Stopper({
     send: () => {},
-    announce: () => {},
     interrupt: () => {},
-    head: () => store.state.head,
-    isConnected: () => store.isConnected,
+    store: () => store,
   });
 }
 
@@ -134,7 +131,7 @@ export class FakeModel {
   #fields: Record<string, unknown>;
   #callbacks = new Map<string, ((content: unknown, buffers: DataView[]) => void)[]>();
 
-  constructor(keyframe: Keyframe | undefined, fields: Record<string, unknown> = {}) {
+  constructor(keyframe: PanelUpdate | undefined, fields: Record<string, unknown> = {}) {
     this.#fields = { keyframe, ...fields };
   }
 
@@ -161,21 +158,15 @@ export class FakeModel {
   }
 
   /** The kernel sends the whole state. */
-  set(keyframe: Keyframe): void {
+  set(keyframe: PanelUpdate): void {
     this.change("keyframe", keyframe);
   }
 
-  /** Delivers the answer to a chart: JSON and numbers. */
-  answer(id: string, content: object, numbers: number[] = []): void {
-    const bytes = new TextEncoder().encode(JSON.stringify({ id, ...content }));
-    const buffers = [new DataView(bytes.buffer), new DataView(new Float64Array(numbers).buffer)];
-    this.#call("msg:custom", { reply: id }, buffers);
-  }
-
-  /** Delivers a message from the kernel. */
-  receive(content: object, patch: Patch = {}): void {
-    const bytes = new TextEncoder().encode(JSON.stringify(patch));
-    this.#call("msg:custom", content, [new DataView(bytes.buffer)]);
+  /** Delivers an update from the kernel, and what follows it. */
+  receive(update: PanelUpdate, ...buffers: ArrayBuffer[]): void {
+    const json = new TextEncoder().encode(JSON.stringify(update)).buffer;
+    const parts = [json, ...buffers].map((each) => new DataView(each));
+    this.#call("msg:custom", {}, parts);
   }
 }
 

@@ -16,12 +16,10 @@ describe("stop escalation", () => {
     interrupts = 0;
     stopper = new Stopper({
       send: (content) => sent.push(content),
-      announce: () => sent.push({ cmd: "ready" }),
       interrupt: () => {
         interrupts += 1;
       },
-      head: () => head,
-      isConnected: () => true,
+      store: () => ({ state: { ...aState(1), head }, isConnected: true }),
     });
   });
 

@@ -41,11 +41,11 @@ describe("the widget", () => {
     };
     open(model);
     expect([model.sent, control]).toEqual([[{ cmd: "ready" }], [{ cmd: "ready" }]]);
-    model.receive({ ping: true });
+    model.receive({});
     expect(control).toHaveLength(1);
     model.receive({ control: true });
-    for (let count = 0; count < 3; count += 1) model.receive({ ping: true });
-    model.receive({ seq: 2 }, {}); // one is missing
+    for (let count = 0; count < 3; count += 1) model.receive({});
+    model.receive({ seq: 2, patch: {} }); // one is missing
     expect(control.slice(1)).toEqual([{ cmd: "seen" }, { cmd: "ready" }]);
     expect(model.sent).toHaveLength(1);
   });
@@ -53,7 +53,7 @@ describe("the widget", () => {
   it("draws what the kernel says, delta by delta", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
-    model.receive({ seq: 1 }, { ranks: { "1": { done: 500 } } });
+    model.receive({ seq: 1, patch: { ranks: { "1": { done: 500 } } } });
     await drawn();
     expect(find(el, '.na-row[data-rank="1"] .na-percent').textContent).toBe("50%");
   });
@@ -61,7 +61,7 @@ describe("the widget", () => {
   it("asks for the whole when it has missed something", async () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const { el } = open(model).view();
-    model.receive({ seq: 2 }, { head: { elapsed: "2 s" } });
+    model.receive({ seq: 2, patch: { head: { elapsed: "2 s" } } });
     expect(model.sent).toEqual([{ cmd: "ready" }, { cmd: "ready" }]);
     model.set({ seq: 3, state: aState(2, { elapsed: "3 s" }) });
     await drawn();
@@ -72,12 +72,12 @@ describe("the widget", () => {
     const model = new FakeModel({ seq: 0, state: aState(2) });
     const shown = open(model);
     const [one, other] = [shown.view(), shown.view()];
-    model.receive({ seq: 1 }, { head: { elapsed: "9 s" } });
+    model.receive({ seq: 1, patch: { head: { elapsed: "9 s" } } });
     await drawn();
     for (const { el } of [one, other]) expect(find(el, ".na-elapsed").textContent).toBe("9 s");
     one.close();
     expect(one.el.children).toHaveLength(0);
-    model.receive({ seq: 2 }, { head: { elapsed: "10 s" } });
+    model.receive({ seq: 2, patch: { head: { elapsed: "10 s" } } });
     await drawn();
     expect(find(other.el, ".na-elapsed").textContent).toBe("10 s");
   });
@@ -90,7 +90,7 @@ describe("the widget", () => {
     cell.append(output);
     output.append(el);
     await drawn();
-    model.receive({ seq: 1 }, { head: { status: "done" } });
+    model.receive({ seq: 1, patch: { head: { status: "done" } } });
     close();
     el.remove();
     await vi.waitFor(() => expect(find(cell, ".na-panel").dataset.status).toBe("done"));
@@ -125,7 +125,7 @@ describe("the widget", () => {
     const model = new FakeModel({ seq: 0, state });
     const { el } = open(model).view();
     expect(find(el, ".na-controls").hidden).toBe(false);
-    model.receive({ seq: 1 }, { ranks: { "1": { phase: "done" } } });
+    model.receive({ seq: 1, patch: { ranks: { "1": { phase: "done" } } } });
     model.widget_manager.kernel.statusChanged.emit("busy");
     await drawn();
     expect(find(el, ".na-status").textContent).toBe("running");

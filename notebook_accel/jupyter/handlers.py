@@ -4,7 +4,7 @@
     GET    /notebook-accel/jobs?brief=1  the same, with the progress and metrics only of those that run
     POST   /notebook-accel/jobs/ID/stop  asks a job to stop
     PATCH  /notebook-accel/jobs/ID       changes the name, the notes, or the pin that the user has given a job
-    POST   /notebook-accel/jobs/ID/panel what is new in a panel of a job, which may have requests: a `PanelUpdate`
+    POST   /notebook-accel/jobs/ID/panel what is new in a panel of a job, which may have requests: a `ServedUpdate`
     POST   /notebook-accel/pages/SESSION announces a page that draws jobs, by its connection to a kernel
     GET    /notebook-accel/outputs?notebook=PATH  where jobs were drawn in a notebook: a list of `NotedOutput`
     DELETE /notebook-accel/jobs/ID       removes a job that has ended

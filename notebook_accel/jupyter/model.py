@@ -5,9 +5,9 @@ The server makes all text about a job or a device; the browser only draws it.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypedDict
+from typing import TypeAlias, TypedDict
 
-from notebook_accel.panel.panel_model import State
+from notebook_accel.panel.panel_model import PanelUpdate
 
 StatusName: TypeAlias = str
 """The status of a job: the value of a `launch.job.job_state.Status`."""
@@ -161,16 +161,6 @@ class DeviceListing(TypedDict):
     """Why GPUs can't be read; empty if they can, and without GPUs."""
 
 
-class PanelAnswer(TypedDict):
-    """The answer to a chart that is enlarged, or to a log that is open."""
-
-    id: str
-    content: str
-    """JSON; see `panel_model.py`."""
-    bytes: str
-    """What follows it, in base64."""
-
-
 class NotedOutput(TypedDict):
     """An output of a notebook that shows a job."""
 
@@ -181,28 +171,16 @@ class NotedOutput(TypedDict):
     """When it was drawn first, in seconds since the epoch."""
 
 
-class PanelNews(TypedDict):
-    """What every update of a panel has."""
+class ServedUpdate(PanelUpdate):
+    """What a page gets when it asks what is new."""
 
-    seq: int
-    """The number of this update, or that of the last one if the state is the same."""
-    replies: list[PanelAnswer]
-    results: list[str]
-    """The flame graphs and profiles that were asked for and are ready, as HTML."""
+    buffers: list[str]
+    """What follows each reply, in base64."""
     pause: int
     """Milliseconds until the page asks again; -1 if nothing changes from now on, unless the page has a request."""
-
-
-class PanelUpdate(PanelNews, total=False):
-    """What is new since the last update."""
-
-    state: State
-    """The whole state, if the page needs it."""
-    patch: dict[str, Any]
-    """Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any."""
-    resume: str
-    """What a button says that continues the training; empty if that can't be done, missing while the job runs."""
-    output: dict[str, str]
-    """What stays in the notebook, by MIME type, if the page has asked for it."""
     reading: bool
     """Whether the journal is still being read, so that there is no state yet."""
+    resume: str | None
+    """What a button says that continues the training; empty if that can't be done, `None` while the job runs."""
+    output: dict[str, str] | None
+    """What stays in the notebook, by MIME type, if the page has asked for it."""

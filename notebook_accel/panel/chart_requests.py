@@ -7,9 +7,7 @@ Behind the job's own values, a chart can draw those of an earlier job.
 
 from __future__ import annotations
 
-import json
 import math
-import threading
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +27,7 @@ from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.report_file import ReportTail
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import ChartReply, ChartTable, EarlierJob, EarlierReply
+from notebook_accel.panel.questions import Reply
 from notebook_accel.rank_spans import counted
 
 COMMANDS = ("chart", "earlier")
@@ -91,55 +90,26 @@ class EarlierRequest:
     id: str
 
 
-class Reply:
-    """An answer: what is sent as JSON, and columns of numbers."""
-
-    def __init__(self, content: Mapping[str, Any], numbers: bytes = b"") -> None:
-        self.buffers = [json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode(), numbers]
-        self.id: str = content["id"]
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.buffers))
-
-
 class ChartDetails:
     """The answers to the enlarged charts of one job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._waiting: dict[str, Request | EarlierRequest] = {}
-        """The last request of each chart that waits for an answer."""
         self._series: dict[tuple[str, str], MetricSeries] = {}
         """By the ID of an earlier job, or an empty string, and the metric."""
         self._pacer = Pacer(0.0, _READING_SHARE)
-        self._lock = threading.Lock()
 
-    def request(self, message: Mapping[str, Any]) -> None:
-        """Takes a request of a chart, in place of an earlier one of the same chart. Any thread may call it."""
-        is_earlier = message["cmd"] == "earlier"
-        self._waiting[message["chart"]] = EarlierRequest(message["id"]) if is_earlier else Request.parse(message)
+    def parse(self, message: Mapping[str, Any]) -> Request | EarlierRequest:
+        return EarlierRequest(message["id"]) if message["cmd"] == "earlier" else Request.parse(message)
 
-    @property
-    def is_answering(self) -> bool:
-        """Whether a chart waits for an answer."""
-        return bool(self._waiting)
+    def is_answering(self, question: Request | EarlierRequest) -> bool:
+        return True
 
-    def reply(self, *, at_once: bool = False) -> Reply | None:
-        """The next answer; `None` if there is none yet.
-
-        Args:
-            at_once: Whether to read all the reports that it takes, rather than some of them at each call.
-        """
-        with self._lock:
-            if not self._waiting or not (at_once or self._pacer.is_due()):
-                return None
-            chart, request = next(iter(list(self._waiting.items())))
-            with self._pacer:
-                reply = self._answer(request, math.inf if at_once else time.monotonic() + _SLICE)
-            if reply is not None and self._waiting.get(chart) is request:
-                del self._waiting[chart]
-            return reply
+    def answer(self, question: Request | EarlierRequest, *, at_once: bool) -> Reply | None:
+        if not (at_once or self._pacer.is_due()):
+            return None
+        with self._pacer:
+            return self._answer(question, math.inf if at_once else time.monotonic() + _SLICE)
 
     def _answer(self, request: Request | EarlierRequest, deadline: float) -> Reply | None:
         if isinstance(request, EarlierRequest):

@@ -7,7 +7,6 @@ an open log costs nothing while the ranks write nothing. A search takes part of 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from typing import Any
 from notebook_accel.launch.job import output_log
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.output_log import LogFilter, LogLine, LogScan
-from notebook_accel.panel.chart_requests import Reply
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import LogLineRow, LogReply, LogTextReply
+from notebook_accel.panel.questions import Reply
 
 COMMANDS = ("log", "log_text")
 """The messages of a browser that are answered here."""
@@ -74,46 +73,23 @@ class LogRequests:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._waiting: dict[str, _Question | _TextQuestion] = {}
-        """The last question of each log."""
         self._search_pacer = Pacer(0.0, _SEARCH_SHARE)
         self._new_pacer = Pacer(_INTERVAL, _SHARE, _RATE)
         self._text_pacer = Pacer(_TEXT_INTERVAL, _SEARCH_SHARE, _TEXT_RATE)
-        self._lock = threading.Lock()
 
-    def request(self, message: Mapping[str, Any]) -> None:
-        """Takes a question of a log, in place of an earlier one of the same log. Any thread may call it."""
+    def parse(self, message: Mapping[str, Any]) -> _Question | _TextQuestion:
         if message["cmd"] == "log_text":
-            rank, after = _number(message["rank"]), int(message["after"])
-            self._waiting[f"{message['log']}-text"] = _TextQuestion(str(message["id"]), rank, after)
-        else:
-            self._waiting[str(message["log"])] = _Question.parse(message)
+            return _TextQuestion(str(message["id"]), _number(message["rank"]), int(message["after"]))
+        return _Question.parse(message)
 
-    @property
-    def is_answering(self) -> bool:
-        """Whether a log waits for more than that new lines come."""
-        return any(
-            isinstance(each, _TextQuestion) or each.after is None or each.scan is not None
-            for each in list(self._waiting.values())
-        )
+    def is_answering(self, question: _Question | _TextQuestion) -> bool:
+        return isinstance(question, _TextQuestion) or question.after is None or question.scan is not None
 
-    def reply(self, *, at_once: bool = False) -> Reply | None:
-        """The next answer; `None` if there is none yet.
-
-        Args:
-            at_once: Whether to search to the end, rather than a part at each call.
-        """
-        with self._lock:
-            for log, question in list(self._waiting.items()):
-                try:
-                    reply = self._answer(question, at_once)
-                except OSError as error:
-                    reply = _refusal(question, f"The log can't be read: {error}")
-                if reply is not None:
-                    if self._waiting.get(log) is question:
-                        del self._waiting[log]
-                    return reply
-            return None
+    def answer(self, question: _Question | _TextQuestion, *, at_once: bool) -> Reply | None:
+        try:
+            return self._answer(question, at_once)
+        except OSError as error:
+            return _refusal(question, f"The log can't be read: {error}")
 
     def _answer(self, question: _Question | _TextQuestion, at_once: bool) -> Reply | None:
         if isinstance(question, _TextQuestion):
@@ -138,9 +114,8 @@ class LogRequests:
             with self._new_pacer:
                 return None
         with self._new_pacer:
-            reply = _of(question, scan)
-            self._new_pacer.sent(reply.size)
-        return reply
+            self._new_pacer.sent(scan.size)
+            return _of(question, scan)
 
     def _text(self, question: _TextQuestion, at_once: bool) -> Reply | None:
         if not at_once and not self._text_pacer.is_due():
@@ -148,10 +123,9 @@ class LogRequests:
         with self._text_pacer:
             text, end = output_log.part(self._job.output_log, question.rank, question.after)
             first, last = self._job.output_log.extent()
-            content = LogTextReply(id=question.id, end=end, first=first, last=last, problem="")
-            reply = Reply(content, text.encode())
-            self._text_pacer.sent(reply.size)
-        return reply
+            content = text.encode()
+            self._text_pacer.sent(len(content))
+        return Reply(LogTextReply(id=question.id, end=end, first=first, last=last, problem=""), content)
 
 
 def _of(question: _Question, scan: LogScan) -> Reply:

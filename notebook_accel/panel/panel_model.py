@@ -5,7 +5,7 @@ The kernel makes all text that users read, so that every view shows the same tex
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 PhaseName: TypeAlias = str
 """The phase of a rank: the value of an `events.Phase`."""
@@ -184,13 +184,6 @@ class State(TypedDict):
     metrics: dict[str, Metric]
 
 
-class Keyframe(TypedDict):
-    """The whole state, after `seq` messages. Each message after it holds a merge patch (RFC 7396), in `messages.ts`."""
-
-    seq: int
-    state: State
-
-
 class ChartTable(TypedDict):
     """The values of one metric in the range of steps that an enlarged chart shows; its numbers follow in a buffer."""
 
@@ -261,3 +254,26 @@ class LogTextReply(TypedDict):
     """The position of the end of the log."""
     problem: str
     """Why it can't be read; empty if it can."""
+
+
+Answer: TypeAlias = ChartReply | EarlierReply | LogReply | LogTextReply
+"""What answers a message that has an `id`, and says who asks as `asker`."""
+
+
+class PanelUpdate(TypedDict, total=False):
+    """What is new for a panel; without anything, it only asks the page to say that it is there."""
+
+    seq: int
+    """The number of the state that the page then has. It needs the whole state if it lacks the one before."""
+    state: State
+    """The whole state."""
+    patch: dict[str, Any]
+    """Or the changes since the state before: a merge patch (RFC 7396)."""
+    replies: list[Answer]
+    """The answers that are ready. Numbers or text follow each, in a buffer of its own."""
+    results: list[str]
+    """The flame graphs and profiles that were asked for and are ready, as HTML."""
+    ack: int
+    """The click on Stop that the kernel has received, or 0 if it has received that the page is there."""
+    control: bool
+    """Whether the kernel has received that on its control channel."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -18,16 +18,13 @@ from notebook_accel.launch.job.requests import RequestedStacks
 from notebook_accel.launch.job.text import clock, date, percent, rate, shortened, size, value
 from notebook_accel.launch.wire.constants import GRACE
 from notebook_accel.launch.wire.plain_text import plain
-from notebook_accel.panel import chart_requests, log_requests
-from notebook_accel.panel.chart_requests import ChartDetails, Reply
-from notebook_accel.panel.log_requests import LogRequests
 from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_charts import MOST_CHARTS, PanelCharts
 from notebook_accel.panel.panel_controls import PanelControls
 from notebook_accel.panel.panel_model import Bar, Head, Rank, State
 from notebook_accel.rank_spans import named
 
-REQUESTS = ("stack", "expanded", "control", "charts", *chart_requests.COMMANDS, *log_requests.COMMANDS)
+REQUESTS = ("stack", "expanded", "control", "charts")
 """The commands that `StateMaker.request` handles."""
 _MOST_NAMES = 300
 _MOST_BARS = 8
@@ -68,22 +65,16 @@ class StateMaker:
         self._expanded: frozenset[int] = frozenset()
         """The ranks whose rows are expanded, which have all lines that the job stores."""
         self._progress = progress.CachedProgress()
-        self._details = ChartDetails(job)
-        """Answers the charts that the user has enlarged."""
-        self._logs = LogRequests(job)
-        """Answers the logs that the user has opened."""
-        self.note = ""
-        """A line below the choices that were made for the user."""
         self._charts = PanelCharts(job, metric_pacer)
 
     def request(self, message: Mapping[str, Any]) -> None:
-        """Handles what the panel requests; see `Panel`. Any thread may call it."""
-        if message["cmd"] in chart_requests.COMMANDS:
-            self._details.request(message)
-            return
-        if message["cmd"] in log_requests.COMMANDS:
-            self._logs.request(message)
-            return
+        """Does what a panel requests. Any thread may call it.
+
+        Args:
+            message: `{"cmd": "stack", "rank": 3}` requests the stack of a rank, `{"cmd": "expanded", "ranks": [0, 3]}`
+                tells which ranks are expanded, `{"cmd": "charts", "metrics": ["loss"]}` which charts to draw, and
+                `{"cmd": "control", "action": "pause"}` does something to the training.
+        """
         if message["cmd"] == "charts":
             self._charts.choose([str(name) for name in message["metrics"]])
             return
@@ -91,22 +82,9 @@ class StateMaker:
         if message["cmd"] == "control":
             self._controls.request(message)
         elif message["cmd"] == "expanded":
-            self.expand(known.intersection(message["ranks"]))
+            self._expanded = frozenset(known.intersection(message["ranks"]))
         elif message["rank"] in known:
             self._requested.request(message["rank"])
-
-    def reply(self, *, at_once: bool = False) -> Reply | None:
-        """The next answer to an enlarged chart or an open log; `None` if there is none yet.
-
-        Args:
-            at_once: Whether to read all that it takes, rather than a part at each call.
-        """
-        return self._details.reply(at_once=at_once) or self._logs.reply(at_once=at_once)
-
-    @property
-    def is_answering(self) -> bool:
-        """Whether an answer is being made, so that `reply` soon returns it."""
-        return self._details.is_answering or self._logs.is_answering
 
     @property
     def has_results_to_come(self) -> bool:
@@ -116,10 +94,6 @@ class StateMaker:
     def take_results(self) -> Iterator[Any]:
         """Yields what the panel has requested to be shown below it, as soon as it is ready."""
         return self._controls.take_results()
-
-    def expand(self, ranks: Iterable[int]) -> None:
-        """Sets which ranks are expanded."""
-        self._expanded = frozenset(ranks)
 
     def whole(self) -> State:
         """The current state, with every rank and metric in full."""
@@ -151,7 +125,7 @@ class StateMaker:
                 rank = self._rank(state, found)
             ranks[name] = self._with_position(rank, state, found, state.host if spread else "")
         self._ranks = ranks
-        head, controls = _head(self._job, found, self.note), self._controls.state()
+        head, controls = _head(self._job, found), self._controls.state()
         return {"head": head, "controls": controls, "ranks": ranks, "metrics": self._charts.drawn}
 
     def _with_position(self, rank: Rank, state: RankState, found: Overview, host: str) -> Rank:
@@ -211,7 +185,7 @@ class StateMaker:
         return drawn
 
 
-def _head(job: Job, found: Overview, note: str) -> Head:
+def _head(job: Job, found: Overview) -> Head:
     live = not job.status.ended
     words = headline(job, found)
     return {
@@ -223,7 +197,7 @@ def _head(job: Job, found: Overview, note: str) -> Head:
         "elapsed": f"{words.seconds} elapsed",
         "time_left": clock(found.remaining) if live and found.remaining is not None else "",
         "done": _thousandths(found.done),
-        "choices": "\n".join([*describe.choices(job), *([note] if note else [])]),
+        "choices": "\n".join(describe.choices(job)),
         "changes": describe.changes(job),
         "summary": words.slowest,
         "about": _about(job),

@@ -30,7 +30,7 @@ class Page:
     def ask(self, *messages: dict[str, Any], **options: float) -> dict[str, Any]:
         update: Any = self._shown.update(self._job.job.id, self._name, self.seq, messages, **options)
         update = json.loads(json.dumps(update))  # as it comes to the page
-        self.seq = update["seq"]
+        self.seq = update.get("seq", self.seq)
         self.state = update.get("state") or merged(self.state, update.get("patch", {}))
         return update
 
@@ -93,13 +93,13 @@ def test_charts_and_logs_are_answered(shown: Panels) -> None:
     job.reach(1, 2.0)
     page = Page(shown, job)
     page.ask()
-    chart = {"cmd": "chart", "chart": "c", "metrics": ["loss"], "range": None, "points": 9, "ranks": True}
+    chart = {"cmd": "chart", "asker": "c", "metrics": ["loss"], "range": None, "points": 9, "ranks": True}
     update = page.ask({**chart, "id": "q", "earlier": "", "export": False})
-    [answer] = update["replies"]
-    assert (answer["id"], json.loads(answer["content"])["tables"][0]["ranks"]) == ("q", [0, 1])
-    assert answer["bytes"]
-    [answer] = page.ask({"cmd": "log", "log": "l", "id": "r", **LOG})["replies"]
-    assert [row[-1] for row in json.loads(answer["content"])["lines"]] == ["<b>"]
+    [answer], [numbers] = update["replies"], update["buffers"]
+    assert (answer["id"], answer["tables"][0]["ranks"]) == ("q", [0, 1])
+    assert numbers
+    [answer] = page.ask({"cmd": "log", "asker": "l", "id": "r", **LOG})["replies"]
+    assert [row[-1] for row in answer["lines"]] == ["<b>"]
     end(job)
 
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_shown_says_why(shown: Panels) -> None:
     job = RecordedJob()
     page = Page(shown, job)
     page.ask()
-    for message in ({}, {"cmd": "stop"}, {"cmd": "chart", "chart": []}, {"cmd": "stop", "click": float("inf")}):
+    for message in ({}, {"cmd": "stop"}, {"cmd": "chart", "asker": []}, {"cmd": "stop", "click": float("inf")}):
         with pytest.raises(BadMessageError, match="isn't valid"):
             page.ask(message)
     end(job)

@@ -64,13 +64,14 @@ class Browser:
             whole = data.get("state", {}).get("keyframe")
             if whole:
                 state = whole["state"]
-            elif kind == "comm_msg" and "seq" in data.get("content", {}):
-                state = merged(state, json.loads(buffers[0]))
+            elif kind == "comm_msg" and buffers:
+                state = merged(state, json.loads(buffers[0]).get("patch", {}))
         return state
 
     @property
     def acknowledged(self) -> list[int]:
-        return [data["content"]["ack"] for _, data, _ in self.said if "ack" in data.get("content", {})]
+        updates = [json.loads(buffers[0]) for _, data, buffers in self.said if "content" in data and buffers]
+        return [update["ack"] for update in updates if "ack" in update]
 
     @property
     def is_closed(self) -> bool:

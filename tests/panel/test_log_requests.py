@@ -9,7 +9,8 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.panel import log_requests
-from notebook_accel.panel.log_requests import LogRequests
+from notebook_accel.panel.log_requests import COMMANDS, LogRequests
+from notebook_accel.panel.questions import Questions
 
 
 @pytest.fixture
@@ -21,15 +22,19 @@ def write(job: Job, *texts: str, rank: int = 0) -> None:
     job.output_log.add(rank, "stdout", 0, texts)
 
 
+def questions_of(job: Job) -> Questions:
+    return Questions(dict.fromkeys(COMMANDS, LogRequests(job)))
+
+
 def question(**fields: Any) -> dict[str, Any]:
     default = {"rank": None, "stream": "", "level": 0, "text": "", "before": None, "after": None}
-    return {"cmd": "log", "id": "1", "log": "a", **default, **fields}
+    return {"cmd": "log", "id": "1", "asker": "a", **default, **fields}
 
 
-def answer(requests: LogRequests, **fields: Any) -> Any:
+def answer(requests: Questions, **fields: Any) -> Any:
     requests.request(question(**fields))
     reply = requests.reply(at_once=True)
-    return None if reply is None else json.loads(reply.buffers[0])
+    return None if reply is None else reply.content
 
 
 def texts(answered: Any) -> list[str]:
@@ -37,7 +42,7 @@ def texts(answered: Any) -> list[str]:
 
 
 def test_a_question_about_new_lines_waits_for_them(job: Job) -> None:
-    requests = LogRequests(job)
+    requests = questions_of(job)
     write(job, "one")
     first = answer(requests)
     assert texts(first) == ["one"]
@@ -47,12 +52,12 @@ def test_a_question_about_new_lines_waits_for_them(job: Job) -> None:
     write(job, "THREE")
     reply = requests.reply(at_once=True)
     assert reply is not None
-    assert texts(json.loads(reply.buffers[0])) == ["THREE"]
+    assert texts(reply.content) == ["THREE"]
     assert requests.reply(at_once=True) is None
 
 
 def test_new_lines_that_are_too_many_are_the_last_of_them(job: Job) -> None:
-    requests = LogRequests(job)
+    requests = questions_of(job)
     for number in range(3000):
         write(job, f"line {number} {'x' * 50}")
     new = answer(requests, after=0)
@@ -64,13 +69,13 @@ def test_new_lines_that_are_too_many_are_the_last_of_them(job: Job) -> None:
 
 
 def test_a_long_line_is_cut_and_the_text_is_whole(job: Job) -> None:
-    requests = LogRequests(job)
+    requests = questions_of(job)
     write(job, "x" * 10_000, rank=1)
     write(job, "other")
     assert len(texts(answer(requests))[0]) == log_requests.LONGEST_LINE + 1
-    requests.request({"cmd": "log_text", "id": "2", "log": "a", "rank": 1, "after": 0})
+    requests.request({"cmd": "log_text", "id": "2", "asker": "a", "rank": 1, "after": 0})
     reply = requests.reply(at_once=True)
     assert reply is not None
-    content = json.loads(reply.buffers[0])
-    assert reply.buffers[1] == b"x" * 10_000 + b"\n"
+    content = reply.content
+    assert reply.numbers == b"x" * 10_000 + b"\n"
     assert content["end"] == content["last"]

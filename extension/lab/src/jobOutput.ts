@@ -4,7 +4,8 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 import { isLive } from "../../src/kernelLost";
-import type { PanelUpdate } from "./model";
+import type { State } from "../../src/model";
+import type { ServedUpdate } from "./model";
 import { ServedPanel } from "./servedPanel";
 import { isUnreachable } from "./server";
 
@@ -21,7 +22,7 @@ const PATIENCE = 5;
 /** What an output is about: a job and, until it has ended, the state that the panel begins with. */
 export interface Named {
   job: string;
-  state?: NonNullable<PanelUpdate["state"]>;
+  state?: State;
   /** The flame graphs and profiles that the user has made on the panel, as HTML. */
   results?: string[];
 }
@@ -143,7 +144,7 @@ export class JobOutput extends Widget implements IRenderMime.IRenderer {
     this.failures = 0;
   }
 
-  private answered(update: PanelUpdate, state: Named["state"]): void {
+  private answered(update: ServedUpdate, state: Named["state"]): void {
     if (update.output) this.store(update.output);
     if (!state || !this.panel) return;
     if (!this.hasAnswer) {

@@ -2,8 +2,7 @@
  * Written by scripts/generate from notebook_accel/jupyter/model.py.
  */
 
-import type { Json } from "../../src/messages";
-import type { State } from "../../src/model";
+import type { PanelUpdate } from "../../src/model";
 
 /** The status of a job: the value of a `launch.job.job_state.Status`. */
 export const STATUSES = [
@@ -158,15 +157,6 @@ export interface DeviceListing {
   problem: string;
 }
 
-/** The answer to a chart that is enlarged, or to a log that is open. */
-export interface PanelAnswer {
-  id: string;
-  /** JSON; see `panel_model.py`. */
-  content: string;
-  /** What follows it, in base64. */
-  bytes: string;
-}
-
 /** An output of a notebook that shows a job. */
 export interface NotedOutput {
   job: string;
@@ -176,27 +166,16 @@ export interface NotedOutput {
   at: number;
 }
 
-/** What every update of a panel has. */
-export interface PanelNews {
-  /** The number of this update, or that of the last one if the state is the same. */
-  seq: number;
-  replies: PanelAnswer[];
-  /** The flame graphs and profiles that were asked for and are ready, as HTML. */
-  results: string[];
+/** What a page gets when it asks what is new. */
+export interface ServedUpdate extends PanelUpdate {
+  /** What follows each reply, in base64. */
+  buffers: string[];
   /** Milliseconds until the page asks again; -1 if nothing changes from now on, unless the page has a request. */
   pause: number;
-}
-
-/** What is new since the last update. */
-export interface PanelUpdate extends PanelNews {
-  /** The whole state, if the page needs it. */
-  state?: State;
-  /** Otherwise, the changes of the state as a merge patch (RFC 7396), if there are any. */
-  patch?: Record<string, Json>;
-  /** What a button says that continues the training; empty if that can't be done, missing while the job runs. */
-  resume?: string;
-  /** What stays in the notebook, by MIME type, if the page has asked for it. */
-  output?: Record<string, string>;
   /** Whether the journal is still being read, so that there is no state yet. */
-  reading?: boolean;
+  reading: boolean;
+  /** What a button says that continues the training; empty if that can't be done, `None` while the job runs. */
+  resume: string | null;
+  /** What stays in the notebook, by MIME type, if the page has asked for it. */
+  output: Record<string, string> | null;
 }

@@ -2,7 +2,7 @@
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 import type { Marks } from "./marks";
-import type { Comparison, DeviceListing, JobListing, NotedOutput, PanelUpdate } from "./model";
+import type { Comparison, DeviceListing, JobListing, NotedOutput, ServedUpdate } from "./model";
 
 const MISSING =
   "This Jupyter server doesn't have notebook-accel's extension. Install notebook-accel where Jupyter itself is " +
@@ -43,7 +43,7 @@ export async function deleteJob(id: string): Promise<void> {
  * @param panel - What the page calls the panel.
  * @param seq - The number of the last update that it has; -1 if it has none.
  */
-export async function updatePanel(job: string, panel: string, seq: number, messages: object[]): Promise<PanelUpdate> {
+export async function updatePanel(job: string, panel: string, seq: number, messages: object[]): Promise<ServedUpdate> {
   return (await ask("POST", ["jobs", job, "panel"], "", { panel, seq, messages })).json();
 }
 

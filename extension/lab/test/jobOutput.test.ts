@@ -21,7 +21,7 @@ const answers: (object | Error)[] = [];
 vi.mock("../src/server", () => ({
   updatePanel: async (_job: string, _panel: string, _seq: number, messages: object[]) => {
     asked.push(messages);
-    const answer = answers.shift() ?? { seq: 0, replies: [], results: [], pause: -1 };
+    const answer = answers.shift() ?? NEWS;
     if (answer instanceof Error) throw answer;
     return answer;
   },
@@ -31,7 +31,7 @@ vi.mock("../src/server", () => ({
 const { JobOutput, MIME } = await import("../src/jobOutput");
 
 const JOB = "0123456789ab";
-const NEWS = { replies: [], results: [], pause: -1 };
+const NEWS = { buffers: [], pause: -1, reading: false, resume: null, output: null };
 const ended = () => {
   const state = aState(2);
   return { ...state, head: { ...state.head, status: "done" as const } };

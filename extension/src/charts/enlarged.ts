@@ -93,8 +93,8 @@ export class Enlarged {
     const onZoom = (range: [number, number] | null) => this.#zoom(range);
     this.plot = new Plot(this.#frame, { height: HEIGHT, space, onHover, onZoom });
     const earlier = `${this.#id}-jobs`;
-    host.questions.ask(earlier, { cmd: "earlier", chart: earlier }, (json) => {
-      this.#tools.jobs = (json as EarlierReply).jobs;
+    host.questions.ask<EarlierReply>(earlier, { cmd: "earlier" }, ({ jobs }) => {
+      this.#tools.jobs = jobs;
     });
   }
 
@@ -187,10 +187,9 @@ export class Enlarged {
   #askFor(chart: string, wanted: object, then: (tables: Table[], reply: ChartReply) => void): void {
     const { byRank, earlier } = this.#host.look;
     const shown = { metrics: this.#metrics, range: this.#range, ranks: byRank && this.#hasRanks, earlier };
-    this.#host.questions.ask(chart, { cmd: "chart", chart, ...shown, ...wanted }, (json, bytes) => {
-      const reply = json as ChartReply;
-      then(unpack(reply.tables, new Float64Array(bytes.buffer as ArrayBuffer)), reply);
-    });
+    this.#host.questions.ask<ChartReply>(chart, { cmd: "chart", ...shown, ...wanted }, (reply, { buffer }) =>
+      then(unpack(reply.tables, new Float64Array(buffer)), reply),
+    );
   }
 
   #take(tables: Table[], { problem, pause }: ChartReply): void {

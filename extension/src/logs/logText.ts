@@ -18,11 +18,8 @@ export async function logText(
   let after = 0;
   let last: number | undefined;
   for (;;) {
-    const content = { cmd: "log_text", log, rank, after };
     const [reply, bytes] = await new Promise<[LogTextReply, Uint8Array<ArrayBuffer>]>((resolve) => {
-      const then = (json: unknown, part: Uint8Array) =>
-        resolve([json as LogTextReply, part as Uint8Array<ArrayBuffer>]);
-      questions.ask(`${log}-text`, content, then);
+      questions.ask<LogTextReply>(`${log}-text`, { cmd: "log_text", rank, after }, (...answer) => resolve(answer));
     });
     if (reply.problem) throw new Error(reply.problem);
     last ??= reply.last;

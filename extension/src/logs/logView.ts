@@ -90,8 +90,8 @@ export class LogView {
 
   /** Asks for lines: the last ones, those before a position, or those after one, once there are some. */
   #ask(asker: string, before: number | null, after: number | null, then: (reply: LogReply) => void): void {
-    const content = { cmd: "log", log: asker, rank: this.#owner.rank, before, after, ...this.#filter };
-    this.#questions.ask(asker, content, (json) => then(json as LogReply));
+    const content = { cmd: "log", rank: this.#owner.rank, before, after, ...this.#filter };
+    this.#questions.ask(asker, content, then);
   }
 
   /** No longer waits for any lines. */

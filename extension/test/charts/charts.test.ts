@@ -65,7 +65,7 @@ describe("charts", () => {
     const single = () => [...panel.querySelectorAll<HTMLElement>(".na-chart")].map((each) => "single" in each.dataset);
     expect(single()).toEqual([false, true]);
     expect(texts(panel, ".na-chart-now .na-value")).toEqual(["0.5", "12345"]);
-    model.receive({ seq: 1 }, { metrics: { parameters: { x: [1, 2], mean: [12345, 12346] } } });
+    model.receive({ seq: 1, patch: { metrics: { parameters: { x: [1, 2], mean: [12345, 12346] } } } });
     await drawn();
     expect(single()).toEqual([false, false]);
   });
@@ -78,7 +78,7 @@ describe("charts", () => {
     render({ el: document.body });
     await drawn();
     const metrics = Object.fromEntries(names.map((name) => [name, { ...aMetric() }]));
-    model.receive({ seq: 1 }, JSON.parse(JSON.stringify({ metrics })));
+    model.receive({ seq: 1, patch: JSON.parse(JSON.stringify({ metrics })) });
     await drawn();
     expect(texts(document, ".na-chart .na-key")).toEqual(names);
   });
@@ -108,13 +108,19 @@ describe("charts", () => {
     const { panel, model, asked } = await open({ loss: aMetric() });
     find(panel, ".na-enlarge").click();
     await drawn();
-    model.answer(asked("chart")[0]?.id ?? "", { pause: 0, problem: "", tables: [] });
-    model.receive({ seq: 1 }, { metrics: { loss: { now: "0.4" } } });
+    model.receive(
+      { replies: [{ id: asked("chart")[0]?.id ?? "", pause: 0, problem: "", tables: [] }] },
+      new ArrayBuffer(0),
+    );
+    model.receive({ seq: 1, patch: { metrics: { loss: { now: "0.4" } } } });
     await drawn();
     expect(asked("chart")).toHaveLength(2);
-    model.answer(asked("chart")[1]?.id ?? "", { pause: 60_000, problem: "the job is gone", tables: [] });
+    model.receive(
+      { replies: [{ id: asked("chart")[1]?.id ?? "", pause: 60_000, problem: "the job is gone", tables: [] }] },
+      new ArrayBuffer(0),
+    );
     expect(find(panel, ".na-chart-status").textContent).toBe("the job is gone");
-    model.receive({ seq: 2 }, { metrics: { loss: { now: "0.3" } } });
+    model.receive({ seq: 2, patch: { metrics: { loss: { now: "0.3" } } } });
     await drawn();
     expect(asked("chart")).toHaveLength(2);
   });
@@ -123,7 +129,10 @@ describe("charts", () => {
     const { panel, model, asked } = await open({ loss: aMetric(), val: aMetric() });
     find(panel, ".na-enlarge").click();
     await drawn();
-    model.answer(asked("earlier")[0]?.id ?? "", { jobs: [{ id: "abc", label: "train(), yesterday" }] });
+    model.receive(
+      { replies: [{ id: asked("earlier")[0]?.id ?? "", jobs: [{ id: "abc", label: "train(), yesterday" }] }] },
+      new ArrayBuffer(0),
+    );
     find(panel, "[aria-pressed][title^='A line for each rank']").click();
     const choose = (label: string, value: string) => {
       const select = find(panel, `select[aria-label^="${label}"]`) as HTMLSelectElement;
@@ -153,7 +162,7 @@ describe("charts", () => {
     await drawn();
     expect(texts(panel, ".na-chart .na-key")).toEqual(["val", "loss"]);
     expect(asked("charts").at(-1)).toMatchObject({ metrics: ["val", "loss"] });
-    model.receive({ seq: 1 }, { metrics: { lr: null } });
+    model.receive({ seq: 1, patch: { metrics: { lr: null } } });
     await drawn();
     expect(texts(panel, ".na-chart .na-key")).toEqual(["val", "loss"]);
   });

@@ -7,7 +7,7 @@ import { find } from "../examples";
 
 interface Sent {
   id: string;
-  log: string;
+  asker: string;
   before: number | null;
   after: number | null;
   text: string;
@@ -23,8 +23,7 @@ function anOpenLog(rank: number | null = null) {
     const question = sent.at(-1) as Sent;
     const end = (lines.at(-1)?.[0] ?? 0) + 1;
     const content = { first: lines[0]?.[0] ?? 0, end, more: false, gap: false, problem: "", lines, ...fields };
-    const json = new TextEncoder().encode(JSON.stringify({ id: question.id, ...content }));
-    questions.receive(question.id, [new DataView(json.buffer), new DataView(new ArrayBuffer(0))]);
+    questions.receive({ id: question.id, ...content }, new DataView(new ArrayBuffer(0)));
   };
   const shown = () => [...view.element.querySelectorAll(".na-lines > *")].map((line) => line.textContent);
   return { view, sent, answer, shown };

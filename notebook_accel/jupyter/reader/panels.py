@@ -10,7 +10,7 @@ from typing import Any
 
 from notebook_accel.errors import JobLostError, NotebookAccelError
 from notebook_accel.events import Event
-from notebook_accel.jupyter.model import PanelAnswer, PanelUpdate
+from notebook_accel.jupyter.model import ServedUpdate
 from notebook_accel.jupyter.reader.job_list import find
 from notebook_accel.jupyter.reader.job_row import telling_damage
 from notebook_accel.launch.job.job import Job
@@ -19,9 +19,7 @@ from notebook_accel.launch.journal.followed_job import FollowedJob
 from notebook_accel.launch.journal.records import Record
 from notebook_accel.launch.journal.slices import Slices
 from notebook_accel.panel import html_page
-from notebook_accel.panel.chart_requests import Reply
-from notebook_accel.panel.merge_patch import diff
-from notebook_accel.panel.panel_state import REQUESTS, StateMaker
+from notebook_accel.panel.panel_session import PanelSession
 
 READING = 0.2
 """Seconds for which one call may read a journal."""
@@ -37,6 +35,7 @@ LOOK_EVERY = 1.0
 """Seconds between two signs to a job's process that somebody looks at it, and two looks at an ended one's marks."""
 _ANSWERING = 0.1
 """Seconds for which one call may make answers."""
+_NOTHING: ServedUpdate = {"buffers": [], "pause": BUSY_INTERVAL, "reading": False, "resume": None, "output": None}
 
 
 class UnreadableJobError(JobLostError):
@@ -48,18 +47,18 @@ class Panels:
 
     def __init__(self) -> None:
         self._jobs: dict[Record, _ShownJob] = {}
-        self._sessions: dict[tuple[Record, str], PanelSession] = {}
+        self._sessions: dict[tuple[Record, str], ServedPanel] = {}
         """By the job and the page's name for its panel; the last in order is the one that was used last."""
 
     def update(
         self, job_id: str, panel: str, seq: int, messages: Sequence[Mapping[str, Any]], seconds: float = READING
-    ) -> PanelUpdate:
+    ) -> ServedUpdate:
         """Does what a panel requests, and returns what is new.
 
         Args:
             job_id: The job.
             panel: What the page calls its panel.
-            seq: The number of the last update that the page has; -1 if it has none.
+            seq: The number of the state that the page has; -1 if it has none.
             messages: What the panel requests, in order.
             seconds: How long the journal may be read; the next call continues.
 
@@ -79,15 +78,15 @@ class Panels:
 
     def _update(
         self, record: Record, panel: str, seq: int, messages: Sequence[Mapping[str, Any]], seconds: float
-    ) -> PanelUpdate:
+    ) -> ServedUpdate:
         shown = self._jobs.get(record) or _ShownJob(record)
         self._jobs[record] = shown
         is_read = shown.update(time.monotonic() + seconds)
         session = self._sessions.pop((record, panel), None)
         if session is None:
             if not is_read:
-                return {"seq": seq, "replies": [], "results": [], "pause": BUSY_INTERVAL, "reading": True}
-            session = PanelSession(shown.followed.job, shown.stop, partial(pages.note_output, record))
+                return {**_NOTHING, "reading": True}
+            session = ServedPanel(shown.followed.job, shown.stop, partial(pages.note_output, record))
         self._sessions[record, panel] = session
         for message in messages:
             session.handle(message)
@@ -152,8 +151,8 @@ class BadMessageError(NotebookAccelError):
     """A page has sent what no panel sends."""
 
 
-class PanelSession:
-    """Makes the updates of one panel."""
+class ServedPanel:
+    """One panel, whose page asks for its updates."""
 
     def __init__(self, job: Job, stop: Callable[[int], object], note_output: Callable[[str, str], object]) -> None:
         """Begins with nothing sent.
@@ -164,94 +163,48 @@ class PanelSession:
             note_output: Called with the notebook and the cell that show the panel, if the page says it.
         """
         self._job = job
-        self._stop = stop
         self._note_output = note_output
         self._wants_output = False
-        self._maker = StateMaker(job)
-        self._state: Mapping[str, Any] | None = None
-        """What was sent last; `None` if the page needs the whole state."""
-        self._seq = -1
-        """The number of the last update."""
-        self._is_over = False
-        """Whether the state of the ended job was sent."""
+        self._session = PanelSession(job, stop)
         self.last_used = time.monotonic()
 
     def handle(self, message: Mapping[str, Any]) -> None:
-        """Does what the panel requests; see `notebook/views/panel.py` for the messages.
+        """Does what the page sends; see `PanelSession.handle`.
 
-        One below a cell also sends `{"cmd": "drawn", "notebook": "a.ipynb", "cell": "1c2b"}`, and requests what stays
-        in the notebook: `{"cmd": "output"}`.
+        A panel below a cell also sends `{"cmd": "drawn", "notebook": "a.ipynb", "cell": "1c2b"}`, and requests what
+        stays in the notebook: `{"cmd": "output"}`.
 
         Raises:
             BadMessageError: No panel sends such a message.
         """
         try:
-            if message["cmd"] == "stop":
-                self._stop(int(message["click"]))
-            elif message["cmd"] == "drawn":
+            if message["cmd"] == "drawn":
                 self._note_output(str(message["notebook"]), str(message["cell"]))
             elif message["cmd"] == "output":
                 self._wants_output = True
-            elif message["cmd"] in REQUESTS:
-                self._maker.request(message)
-                self._is_over = False  # also after the end, it may change what is shown
+            else:
+                self._session.handle(message)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadMessageError(f"the panel has sent a message that isn't valid: {error!r}") from error
 
-    def update(self, seq: int) -> PanelUpdate:
-        """What is new since the update that the page has.
+    def update(self, seq: int) -> ServedUpdate:
+        """What is new.
 
         Args:
-            seq: The number of that update. If it isn't the last one that was sent, the page gets the whole state.
+            seq: The number of the state that the page has. If it isn't the last one, the page gets the whole state.
         """
         self.last_used = time.monotonic()
         began = time.thread_time()
-        found: PanelUpdate = {"seq": self._seq, "replies": [], "results": [], "pause": INTERVAL}
-        if seq != self._seq:
-            self._state, self._seq = None, max(seq, self._seq)  # the page ignores an update before its own
-        self._add_state(found)
-        deadline = time.monotonic() + _ANSWERING
-        found["replies"] = list(self._replies(deadline))
-        found["results"] = [_page(result) for result in self._maker.take_results()]
+        self._session.look()
+        changes = self._session.changes(seq)
+        answers, numbers = self._session.answers(_ANSWERING)
+        found: ServedUpdate = {**_NOTHING, **changes, **answers}
+        found["buffers"] = [base64.b64encode(each).decode() for each in numbers]
         if self._job.status.ended:
             found["resume"] = html_page.resume_label(self._job)
         if self._wants_output:
             self._wants_output = False
             found["output"] = html_page.bundle(self._job)
         pause = max(INTERVAL, round(1000 * (time.thread_time() - began) / SHARE))
-        is_quiet = self._is_over and not self._maker.has_results_to_come
-        found["pause"] = BUSY_INTERVAL if self._maker.is_answering else NO_MORE if is_quiet else pause
+        found["pause"] = BUSY_INTERVAL if self._session.is_answering else NO_MORE if self._session.is_quiet else pause
         return found
-
-    def _add_state(self, found: PanelUpdate) -> None:
-        is_over = self._job.status.ended
-        if self._state is not None and self._is_over:
-            return
-        self._maker.update_metrics()
-        state = self._maker.whole() if self._state is None or is_over else self._maker.make()
-        if self._state is None:
-            found["state"] = state
-        else:
-            patch = diff(self._state, state)
-            if patch:
-                found["patch"] = patch
-        if "state" in found or "patch" in found:
-            self._seq += 1
-        self._state, self._is_over = state, is_over
-        found["seq"] = self._seq
-
-    def _replies(self, deadline: float) -> Iterator[PanelAnswer]:
-        while (reply := self._maker.reply(at_once=False)) is not None:
-            yield _answer(reply)
-            if time.monotonic() > deadline:
-                return
-
-
-def _answer(reply: Reply) -> PanelAnswer:
-    content, numbers = reply.buffers
-    return {"id": reply.id, "content": content.decode(), "bytes": base64.b64encode(numbers).decode()}
-
-
-def _page(result: Any) -> str:
-    """A flame graph or a profile as HTML; the page shows it in a frame that has no access to anything."""
-    return str(result._repr_html_())

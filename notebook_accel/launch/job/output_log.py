@@ -317,7 +317,8 @@ class LogScan:
         self._until = max(until, self._first)
         self._most, self._most_bytes = most, most_bytes
         self._found: list[LogLine] = []
-        self._size = 0
+        self.size = 0
+        """The bytes of the lines found so far."""
         self.end = self._end()
 
     @property
@@ -332,7 +333,7 @@ class LogScan:
 
     @property
     def is_over(self) -> bool:
-        return self.position <= self._until or len(self._found) >= self._most or self._size >= self._most_bytes
+        return self.position <= self._until or len(self._found) >= self._most or self.size >= self._most_bytes
 
     def run(self, deadline: float) -> bool:
         """Searches until it is over, or until a time of the monotonic clock. Returns whether it is over.
@@ -380,7 +381,7 @@ class LogScan:
             line = self._matching.find(position, stored)
             if line is not None:
                 self._found.append(line)
-                self._size += len(stored)
+                self.size += len(stored)
             self.position = position
             if self.is_over:
                 return

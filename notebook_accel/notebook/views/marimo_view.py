@@ -22,20 +22,24 @@ class MarimoView(PanelView):
     def __init__(self, job: Job) -> None:
         super().__init__(job, JobPacer(job, _INTERVAL, _SHARE))
         self._whole_pacer = Pacer(_WHOLE_SECONDS)
-        self._panel = Panel(self._maker.whole(), self._stop, lambda: None, on_request=self._request)
+        self._finished = False
+        self._panel = Panel(self._session, self._received)
         marimo.output.append(self._panel)
 
     def refresh(self) -> None:
-        self._maker.update_metrics()
-        self._update_if_due()
+        if self._whole_pacer.is_due():
+            with self._whole_pacer:
+                self._session.needs_whole = True
+        self._session.look()
+        self._push_if_due()
 
     def finish(self) -> None:
         self._finished = True
-        self._panel.request_keyframe()
-        self._update()
+        self._session.needs_whole = True
+        self._push_changes()
 
-    def _update(self) -> None:
-        if self._whole_pacer.is_due():
-            with self._whole_pacer:
-                self._panel.request_keyframe()
-        self._panel.update(self._maker.make())
+    def _received(self, _: bool) -> None:
+        """Called after each message, on the thread that handles it."""
+        if self._finished:  # the job's driver no longer draws
+            self._push_answers(at_once=True)
+            self._push_changes()

@@ -33,12 +33,13 @@ class WidgetView(PanelView):
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True
+        self._finished = False
         self._has_heard = False
         """Whether the page has sent something since the kernel was last said to be busy."""
         self._watch = PageWatch()
         with self._pacer, self._fallback_pacer:
             widget_support.current.expect(self)  # first, since a browser answers as soon as it has drawn the panel
-            self._panel = Panel(self._maker.whole(), self._stop, self._answered, self._watch.received, self._request)
+            self._panel = Panel(self._session, self._received)
             bundle, metadata = self._bundle()
             self._handle = display(  # type: ignore[no-untyped-call]
                 bundle, metadata=metadata, raw=True, display_id=True
@@ -48,11 +49,14 @@ class WidgetView(PanelView):
         if self._has_heard:
             self._has_heard = False
             widget_support.say_busy()
-        self._maker.update_metrics()
+        self._session.look()
+        if not self._watch.is_gone and self._push_if_due():
+            self._watch.sent()
+        elif self._watch.ping_is_due():
+            self._panel.push({})
+            self._watch.sent()
         if self._watch.is_gone:
-            self._ping_if_due()
             return
-        self._update_if_due()
         silent = widget_support.current.is_silent(self)
         pacer = self._html_pacer if silent else self._fallback_pacer
         if pacer.is_due() or self._widget_shown is silent:
@@ -61,12 +65,15 @@ class WidgetView(PanelView):
                 self._show()
 
     def finish(self) -> None:
+        from IPython.display import display
+
         if self._finished:
             return
         self._finished = True
-        self._show_results()
-        self._keep_results()
-        self._panel.update(self._maker.whole())  # in full, with every metric
+        self._push_answers()
+        for result in self._session.results:
+            display(result)  # type: ignore[no-untyped-call]  # below the panel, which ends, so that they stay
+        self._push_changes()
         self._widget_shown = False
         self._show()
         widget_support.current.ended(self)
@@ -75,26 +82,6 @@ class WidgetView(PanelView):
     @property
     def is_seen(self) -> bool:
         return not self._watch.is_gone
-
-    def _update(self) -> None:
-        count = self._panel.update(self._maker.make())
-        self._pacer.sent(count)
-        if count:
-            self._watch.sent()
-        else:
-            self._ping_if_due()
-
-    def _ping_if_due(self) -> None:
-        if self._watch.ping_is_due():
-            self._panel.ping()
-            self._watch.sent()
-
-    def _keep_results(self) -> None:
-        """Displays flame graphs and profiles below the panel, which ends, so that they stay in the notebook."""
-        from IPython.display import display
-
-        for found in self._results:
-            display(found)  # type: ignore[no-untyped-call]
 
     def _show(self) -> None:
         bundle, metadata = self._bundle()
@@ -109,8 +96,9 @@ class WidgetView(PanelView):
         bundle, metadata = made if isinstance(made, tuple) else (made, {})
         return {**bundle, **fallback}, {**metadata, _MARK: {}}
 
-    # Called on the threads that handle the browser's messages
-
-    def _answered(self) -> None:
+    def _received(self, is_control: bool) -> None:
+        """Called after each message, on the thread that handles it."""
+        if is_control:
+            self._watch.received()
         self._has_heard = True
         widget_support.current.answered(self)

@@ -1,10 +1,9 @@
-"""The panel in the browser: when it is told anew, and that it is heard."""
+"""The panel in the browser: when it is told anew, and that it is received."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import IPython.display
 import pytest
@@ -27,6 +26,9 @@ from notebook_accel.notebook.views import widget, widget_support
 from notebook_accel.notebook.views.panel import Panel
 from notebook_accel.notebook.views.widget import WidgetView
 from notebook_accel.panel.pacing import Pacer
+from notebook_accel.panel.panel_model import PanelUpdate
+from notebook_accel.panel.panel_session import PanelSession
+from tests.panel.test_panel_state import merged
 
 
 class Told:
@@ -34,11 +36,13 @@ class Told:
 
     def __init__(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
-        monkeypatch.setattr(Panel, "update", self._update)
+        monkeypatch.setattr(Panel, "push", lambda panel, update: self._push(update))
         monkeypatch.setattr(widget, "Pacer", lambda *limits: Pacer(math.inf))
+        monkeypatch.setattr(widget, "_INTERVAL", math.inf)
         self._found: list[list[int]] = []
         self._job = job
         self._view = WidgetView(job)
+        self._state = self._view._panel.keyframe["state"]
         self._view.refresh()
 
     def after(self, rank: int | None, event: Event) -> list[list[int]]:
@@ -49,9 +53,10 @@ class Told:
         self._view.refresh()
         return list(self._found)
 
-    def _update(self, state: Mapping[str, Any]) -> int:
-        self._found.append(state["head"]["failed"])
-        return 0
+    def _push(self, update: PanelUpdate) -> int:
+        self._state = merged(self._state, update["patch"])
+        self._found.append(self._state["head"]["failed"])
+        return 1
 
 
 class _Handle:
@@ -83,15 +88,9 @@ def test_a_browser_that_answers_as_soon_as_it_hears_of_the_panel_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Answered(Panel):
-        def __init__(
-            self,
-            state: Mapping[str, Any],
-            on_stop: Callable[[int], object],
-            on_answer: Callable[[], object],
-            *others: Any,
-        ):
-            super().__init__(state, on_stop, on_answer, *others)
-            on_answer()
+        def __init__(self, session: PanelSession, received: Callable[[bool], object]):
+            super().__init__(session, received)
+            received(False)
 
     shown = widget_support.Browsers()
     monkeypatch.setattr(widget_support, "current", shown)
@@ -123,9 +122,9 @@ def test_a_browser_that_answers_late_is_expected_to_draw_what_it_was_too_slow_fo
 
 def test_the_panel_ends_with_the_last_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a page that was loaded again, nothing replaces the panel: it stays as it was told last."""
-    told: list[Mapping[str, Any]] = []
+    told: list[PanelUpdate] = []
     monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
-    monkeypatch.setattr(Panel, "update", lambda panel, state: told.append(state) or 0)
+    monkeypatch.setattr(Panel, "push", lambda panel, update: told.append(update) or 1)
     monkeypatch.setattr(widget, "Pacer", lambda *limits: Pacer(math.inf))
     job = Job("train", 0, 1)
     job.apply(0, Metrics({"loss": 1.0}, 0))
@@ -133,4 +132,4 @@ def test_the_panel_ends_with_the_last_numbers(monkeypatch: pytest.MonkeyPatch) -
     job.apply(0, Metrics({"loss": 0.25}, 1))
     job.finish(Status.DONE)
     view.finish()
-    assert told[-1]["metrics"]["loss"]["now"] == "0.25"
+    assert told[-1]["patch"]["metrics"]["loss"]["now"] == "0.25"

@@ -1,7 +1,8 @@
-/** The connection of a panel to its job through the Jupyter server: one request at a time. */
+/** Carries the messages of a panel to the Jupyter server, and asks it what is new: one request at a time. */
 import { ServerConnection } from "@jupyterlab/services";
 import { newId } from "../../src/dom";
-import type { PanelUpdate } from "./model";
+import type { Transport } from "../../src/jobLink";
+import type { ServedUpdate } from "./model";
 
 /** After a failure, in milliseconds; each further one doubles it. */
 const FIRST_RETRY = 100;
@@ -9,21 +10,22 @@ const LONGEST_RETRY = 30_000;
 
 /** What a panel does with the answers. */
 export interface Receiver {
+  /** The number of the state that it has; -1 if it has none. */
+  seq(): number;
   /** Takes what is new. */
-  receive(update: PanelUpdate): void;
+  receive(update: ServedUpdate): void;
   /** There is no answer; the next request is made by itself. */
   fail(error: Error): void;
   /** Milliseconds until the next request, which the server wants after `pause`; -1 if there is to be none. */
   pace(pause: number): number;
 }
 
-/** Sends requests of a panel called `panel` that has the update `seq`. */
-export type Ask = (panel: string, seq: number, messages: object[]) => Promise<PanelUpdate>;
+/** Sends messages of a panel called `panel` that has the state `seq`. */
+export type Ask = (panel: string, seq: number, messages: object[]) => Promise<ServedUpdate>;
 
-export class JobLink {
+export class ServerTransport implements Transport {
   private readonly panel = newId();
   private messages: object[] = [];
-  private seq = -1;
   private isAsking = false;
   private isDisposed = false;
   private timer = 0;
@@ -65,11 +67,10 @@ export class JobLink {
   /** Makes a request; returns the milliseconds until the next one, or -1 if none is due. */
   private async request(messages: object[]): Promise<number> {
     try {
-      const update = await this.ask(this.panel, this.seq, messages);
+      const update = await this.ask(this.panel, this.receiver.seq(), messages);
       if (this.isDisposed) return -1;
       this.retry = FIRST_RETRY;
       if (update.reading) this.messages.unshift(...messages);
-      else this.seq = update.seq;
       this.receiver.receive(update);
       return this.messages.length && !update.reading ? 0 : update.pause;
     } catch (error) {

@@ -2,11 +2,11 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 vi.mock("@jupyterlab/services", () => ({ ServerConnection: { NetworkError: class extends Error {} } }));
 
-const { JobLink } = await import("../src/jobLink");
+const { ServerTransport } = await import("../src/serverTransport");
 const { ServerConnection } = await import("@jupyterlab/services");
-type Update = Awaited<ReturnType<import("../src/jobLink").Ask>>;
+type Update = Awaited<ReturnType<import("../src/serverTransport").Ask>>;
 
-const NEWS: Update = { seq: 0, replies: [], results: [], pause: 250 };
+const NEWS: Update = { seq: 0, buffers: [], pause: 250, reading: false, resume: null, output: null };
 const CLICK = { cmd: "stop", click: 1 };
 
 /** A panel, and what it has asked for: the update that it has, and its messages. */
@@ -15,7 +15,7 @@ function open() {
   const answers: (Update | Error)[] = [];
   const got: unknown[] = [];
   const page = { isVisible: true };
-  const link = new JobLink(
+  const link = new ServerTransport(
     async (_panel, seq, messages) => {
       asked.push([seq, messages]);
       const answer = answers.shift() ?? NEWS;
@@ -23,7 +23,8 @@ function open() {
       return answer;
     },
     {
-      receive: (update) => got.push(update.seq),
+      seq: () => (got.filter((each) => typeof each === "number").at(-1) as number | undefined) ?? -1,
+      receive: (update) => got.push(update.reading ? "reading" : update.seq),
       fail: (error) => got.push(error.message),
       pace: (pause) => (page.isVisible ? pause : -1),
     },
@@ -86,6 +87,6 @@ test("what has not arrived is sent again, and what was refused is not", async ()
     [-1, [CLICK]],
     [-1, []],
   ]);
-  expect(got.slice(0, 4)).toEqual(["no network", 0, "refused", 0]);
+  expect(got.slice(0, 4)).toEqual(["no network", "reading", "refused", 0]);
   link.dispose();
 });
