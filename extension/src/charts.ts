@@ -4,8 +4,8 @@ import { Enlarged } from "./charts/enlarged";
 import { SmallChart, shownOf } from "./charts/smallChart";
 import type { Look } from "./charts/tools";
 import { make, newId, setChildren, setText } from "./dom";
+import type { JobLink } from "./jobLink";
 import type { State } from "./model";
-import type { Questions } from "./questions";
 
 /** How many charts are drawn in one frame. The first drawing of one takes 5 to 10 ms. */
 const CHARTS_PER_FRAME = 1;
@@ -18,7 +18,7 @@ export class Charts {
   #charts = new Map<string, SmallChart>();
   #chooser: Chooser;
   #enlarged: Enlarged | undefined;
-  #questions: Questions;
+  #link: JobLink;
   #redraw: () => void;
   #look: Look = { log: false, byRank: false, smoothing: 0, earlier: "" };
   #choice: Choice = { order: [], hidden: [] };
@@ -31,8 +31,8 @@ export class Charts {
   /** Draws the charts that had no room until now. */
   #resizes: ResizeObserver;
 
-  constructor(redraw: () => void, questions: Questions) {
-    this.#questions = questions;
+  constructor(redraw: () => void, link: JobLink) {
+    this.#link = link;
     this.#redraw = redraw;
     this.#chooser = new Chooser((choice) => this.#choose(choice));
     this.element.append(this.#grid, this.#chooser.element, this.#note);
@@ -106,7 +106,7 @@ export class Charts {
     this.#enlarged = undefined;
     if (before !== name) {
       const close = () => this.#toggle(name);
-      this.#enlarged = new Enlarged(name, { questions: this.#questions, look: this.#look, close });
+      this.#enlarged = new Enlarged(name, { link: this.#link, look: this.#look, close });
     }
     for (const [each, chart] of this.#charts) chart.isEnlarged = each === this.#enlarged?.metric;
     this.#layOut();
@@ -128,6 +128,6 @@ export class Charts {
     const isDefault = chosen.join("\n") === visible(names, { order: [], hidden: [] }).join("\n");
     if (chosen.join("\n") === this.#sent || (isDefault && this.#sent === "")) return;
     this.#sent = chosen.join("\n");
-    this.#questions.send({ cmd: "charts", metrics: chosen });
+    this.#link.send({ cmd: "charts", metrics: chosen });
   }
 }

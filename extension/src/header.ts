@@ -2,9 +2,9 @@ import { nothing, render } from "lit-html";
 import { Controls } from "./controls";
 import { make, percent } from "./dom";
 import { labButton, progressBar, timeLeft } from "./elements";
+import type { JobLink } from "./jobLink";
 import { ENDED_WITH_KERNEL, isLive } from "./kernelLost";
 import type { State } from "./model";
-import type { Questions } from "./questions";
 import type { Stopper, StopState } from "./stopper";
 import { html } from "./template";
 
@@ -38,7 +38,7 @@ export class Header {
   #closed = "";
   #redraw: () => void;
 
-  constructor(stopper: Stopper, redraw: () => void, { send }: Questions) {
+  constructor({ stopper, send }: JobLink, redraw: () => void) {
     this.#stopper = stopper;
     this.#controls = new Controls(send);
     this.#redraw = redraw;

@@ -1,6 +1,5 @@
 import { JobLink } from "./jobLink";
-import { type Model, onKernelEnd } from "./kernel";
-import { KernelTransport } from "./kernelTransport";
+import { KernelTransport, type Model } from "./kernelTransport";
 
 /** The entry point. anywidget calls `initialize` once for a job's model, and `render` for each output that shows it. */
 export default function widget() {
@@ -11,7 +10,7 @@ export default function widget() {
     link = new JobLink(transport, true);
     link.receive(transport.keyframe);
     link.stopper.announce();
-    const unsubscribe = onKernelEnd(model, () => link.store?.disconnect());
+    const unsubscribe = transport.onKernelEnd(() => link.store?.disconnect());
     return () => {
       unsubscribe();
       link.dispose();

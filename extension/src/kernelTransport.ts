@@ -1,9 +1,35 @@
+import { newId } from "./dom";
 import type { Transport } from "./jobLink";
-import { controlChannel, interruptKernel, type Model } from "./kernel";
 import type { PanelUpdate } from "./model";
 
 /** How often a widget tells the kernel that its page is there, in milliseconds. */
 const SEEN_INTERVAL = 3000;
+/** The statuses of a kernel that has ended or is restarting. */
+const ENDED = ["restarting", "autorestarting", "terminating", "dead"];
+
+/** The part of anywidget's model that is used here. */
+export interface Model {
+  get(name: string): unknown;
+  send(content: object): void;
+  on(event: string, callback: (content: unknown, buffers: DataView[]) => void): void;
+  widget_manager?: unknown;
+}
+
+interface Kernel {
+  clientId?: string;
+  username?: string;
+  interrupt?: () => Promise<void>;
+  statusChanged?: Signal<string>;
+  /** Emitted when the notebook switches to another kernel. */
+  disposed?: Signal<void>;
+  sendControlMessage?: (message: object, expectReply: boolean, disposeOnDone: boolean) => unknown;
+}
+
+/** Lumino's `ISignal`. */
+interface Signal<Value> {
+  connect(slot: (sender: unknown, value: Value) => void): void;
+  disconnect(slot: (sender: unknown, value: Value) => void): void;
+}
 
 /**
  * Carries a widget's messages to the kernel, and tells it whether the page is there. They go on the kernel's control
@@ -39,8 +65,30 @@ export class KernelTransport implements Transport {
     if (!this.#hasControl) this.#model.send(message);
   }
 
+  /** Interrupts the kernel as the notebook's own button does, which works also where the widget manager has no kernel. */
   interrupt(): void {
-    interruptKernel(this.#model);
+    this.#kernel?.interrupt?.()?.catch(() => undefined);
+  }
+
+  /**
+   * Calls `callback` when the kernel ends, is restarted or is replaced; never if the widget manager has no kernel. Returns
+   * an unsubscribe function.
+   */
+  onKernelEnd(callback: () => void): () => void {
+    const kernel = this.#kernel;
+    const onStatus = (_: unknown, status: string) => {
+      if (ENDED.includes(status)) callback();
+    };
+    kernel?.statusChanged?.connect(onStatus);
+    kernel?.disposed?.connect(callback);
+    return () => {
+      kernel?.statusChanged?.disconnect(onStatus);
+      kernel?.disposed?.disconnect(callback);
+    };
+  }
+
+  get #kernel(): Kernel | undefined {
+    return (this.#model.widget_manager as { kernel?: Kernel } | undefined)?.kernel;
   }
 
   /** Lets the kernel know from time to time that the page is there. */
@@ -51,8 +99,24 @@ export class KernelTransport implements Transport {
     this.#sendControl({ cmd: "seen" });
   }
 
-  #sendControl(content: object): void {
-    const panel = this.#model.get("panel");
-    controlChannel(this.#model)?.({ target_name: "notebook-accel", notebook_accel: { panel, content } });
+  /** Sends as a message whose type the front end doesn't take for a sign that the kernel is idle. */
+  #sendControl(message: object): void {
+    const kernel = this.#kernel;
+    const header = {
+      date: new Date().toISOString(),
+      msg_id: newId(), // crypto.randomUUID needs https
+      msg_type: "comm_info_request",
+      session: kernel?.clientId ?? "",
+      username: kernel?.username ?? "",
+      version: "5.2",
+    };
+    const panel = { panel: this.#model.get("panel"), content: message };
+    const content = { target_name: "notebook-accel", notebook_accel: panel };
+    try {
+      const sent = { header, parent_header: {}, metadata: {}, content, channel: "control", buffers: [] };
+      kernel?.sendControlMessage?.(sent, true, true);
+    } catch {
+      // The kernel is gone, or not connected yet.
+    }
   }
 }

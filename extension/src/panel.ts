@@ -3,9 +3,9 @@ import { Announcer } from "./announcer";
 import { Charts } from "./charts";
 import { make, setAttribute, setText } from "./dom";
 import { Header } from "./header";
+import type { JobLink } from "./jobLink";
 import { isLive } from "./kernelLost";
 import { LogView } from "./logs/logView";
-import type { Questions } from "./questions";
 import { Ranks } from "./ranks";
 import { Results } from "./results";
 import type { Stopper } from "./stopper";
@@ -39,17 +39,14 @@ export class Panel {
   #unsubscribe: () => void;
   #output: Element | undefined;
 
-  /**
-   * @param questions Sends to the kernel, and asks it for the values of charts, and the lines of ranks.
-   */
-  constructor(store: Store, stopper: Stopper, questions: Questions) {
+  constructor(link: JobLink, store: Store) {
     this.#store = store;
-    this.#stopper = stopper;
+    this.#stopper = link.stopper;
     const redraw = () => this.#schedule();
-    this.#header = new Header(stopper, redraw, questions);
+    this.#header = new Header(link, redraw);
     const title = () => store.state.head.name;
-    this.#ranks = new Ranks(redraw, questions, title);
-    const log = new LogView({ rank: null, title }, questions, false);
+    this.#ranks = new Ranks(redraw, link, title);
+    const log = new LogView({ rank: null, title }, link, false);
     this.#log = log;
     this.#tabs = new Tabs("Job details", [
       { label: "Ranks", element: this.#ranks.element },
@@ -58,7 +55,7 @@ export class Panel {
       { label: "Events", element: this.#events },
       { label: "About", element: this.#about.element },
     ]);
-    this.#charts = new Charts(redraw, questions);
+    this.#charts = new Charts(redraw, link);
     this.element = make("section", "na-panel", { role: "region" });
     this.element.append(this.#header.element, this.#charts.element, this.#tabs.element, this.#announcer.element);
     this.element.addEventListener("keydown", (event) => {

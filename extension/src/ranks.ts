@@ -4,9 +4,9 @@ import { Details } from "./details";
 import { make } from "./dom";
 import { withHeadings } from "./elements";
 import { Grid } from "./grid";
+import type { JobLink } from "./jobLink";
 import { LogView } from "./logs/logView";
 import type { State } from "./model";
-import type { Questions } from "./questions";
 import { heading, row } from "./row";
 import { html } from "./template";
 
@@ -20,12 +20,12 @@ export class Ranks {
   /** Those of the expanded ranks. */
   #details = new Map<string, Details>();
   #redraw: () => void;
-  #questions: Questions;
+  #link: JobLink;
   #title: () => string;
 
-  constructor(redraw: () => void, questions: Questions, title: () => string) {
+  constructor(redraw: () => void, link: JobLink, title: () => string) {
     this.#redraw = redraw;
-    this.#questions = questions;
+    this.#link = link;
     this.#title = title;
   }
 
@@ -71,15 +71,15 @@ export class Ranks {
   #toggle(rank: string): void {
     const details = this.#details.get(rank);
     if (details === undefined) {
-      const log = new LogView({ rank: +rank, title: this.#title }, this.#questions, true);
-      this.#details.set(rank, new Details(rank, () => this.#questions.send({ cmd: "stack", rank: +rank }), log));
+      const log = new LogView({ rank: +rank, title: this.#title }, this.#link, true);
+      this.#details.set(rank, new Details(rank, () => this.#link.send({ cmd: "stack", rank: +rank }), log));
     } else {
       details.dispose();
       this.#details.delete(rank);
       const focused = document.activeElement?.closest<HTMLElement>(".na-row");
       if (focused?.dataset.rank === rank) this.#grid?.focus(rank); // a row around a grid is removed
     }
-    this.#questions.send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
+    this.#link.send({ cmd: "expanded", ranks: [...this.#details.keys()].map(Number) });
     this.#redraw();
   }
 }

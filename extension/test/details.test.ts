@@ -1,13 +1,11 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import { Panel } from "../src/panel";
-import { Questions } from "../src/questions";
-import { aStopper, aStore, drawn, find } from "./examples";
+import { aLink, aStore, drawn, find } from "./examples";
 
 /** A panel whose rank 1 is expanded. */
 async function anExpandedRow() {
   const store = aStore(2);
   const sent: object[] = [];
-  const panel = new Panel(store, aStopper(store), new Questions((content) => "id" in content || sent.push(content)));
+  const panel = aLink(store, (content) => "id" in content || sent.push(content)).open();
   panel.moveInto(document.body);
   const row = find(panel.element, '.na-row[data-rank="1"]');
   find(row, ".na-toggle").click();

@@ -1,5 +1,5 @@
+import { JobLink } from "../src/jobLink";
 import type { Bar, Head, Metric, PanelUpdate, Rank, State } from "../src/model";
-import { Stopper } from "../src/stopper";
 import { Store } from "../src/store";
 
 /** A job on `size` ranks. */
@@ -83,13 +83,11 @@ export function aStore(size: number, head: Partial<Head> = {}): Store {
   return new Store({ seq: 0, state: aState(size, head) });
 }
 
-/** A stopper whose messages go nowhere. */
-export function aStopper(store: Store): Stopper {
-  return new Stopper({
-    send: () => {},
-    interrupt: () => {},
-    store: () => store,
-  });
+/** A connection that has received this, and whose messages go to `send`. */
+export function aLink(store?: Store, send: (message: object) => void = () => {}): JobLink {
+  const link = new JobLink({ send }, false);
+  link.store = store;
+  return link;
 }
 
 class Signal<Value> {

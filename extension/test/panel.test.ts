@@ -1,11 +1,9 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { Panel } from "../src/panel";
-import { Questions } from "../src/questions";
 import type { Store } from "../src/store";
-import { aRank, aStopper, aStore, drawn, find } from "./examples";
+import { aLink, aRank, aStore, drawn, find } from "./examples";
 
 function show(store: Store): HTMLElement {
-  const panel = new Panel(store, aStopper(store), new Questions(() => {}));
+  const panel = aLink(store).open();
   panel.moveInto(document.body);
   return panel.element;
 }
@@ -204,7 +202,7 @@ describe("the panel", () => {
 
   it("draws nothing while it is out of the page, and all of it once it is back", async () => {
     const store = aStore(1);
-    const panel = new Panel(store, aStopper(store), new Questions(() => {}));
+    const panel = aLink(store).open();
     store.apply({ seq: 1, patch: { head: { elapsed: "7 s elapsed" } } });
     await drawn();
     expect(panel.element.dataset.seq).toBe("0");

@@ -1,7 +1,7 @@
 import { nothing, render } from "lit-html";
 import { make, newId, OWN_KEYS, setAttribute, setText } from "../dom";
+import type { JobLink } from "../jobLink";
 import type { ChartReply, EarlierReply, Metric } from "../model";
-import type { Questions } from "../questions";
 import { html } from "../template";
 import { download, type Key, toCsv, withTitle } from "./download";
 import { type Line, linesOf } from "./lines";
@@ -20,7 +20,7 @@ const PATIENCE = 1500;
 const EXPORT_PATIENCE = 10_000;
 
 interface Host {
-  questions: Questions;
+  link: JobLink;
   look: Look;
   close: () => void;
 }
@@ -93,7 +93,7 @@ export class Enlarged {
     const onZoom = (range: [number, number] | null) => this.#zoom(range);
     this.plot = new Plot(this.#frame, { height: HEIGHT, space, onHover, onZoom });
     const earlier = `${this.#id}-jobs`;
-    host.questions.ask<EarlierReply>(earlier, { cmd: "earlier" }, ({ jobs }) => {
+    host.link.ask<EarlierReply>(earlier, { cmd: "earlier" }, ({ jobs }) => {
       this.#tools.jobs = jobs;
     });
   }
@@ -187,7 +187,7 @@ export class Enlarged {
   #askFor(chart: string, wanted: object, then: (tables: Table[], reply: ChartReply) => void): void {
     const { byRank, earlier } = this.#host.look;
     const shown = { metrics: this.#metrics, range: this.#range, ranks: byRank && this.#hasRanks, earlier };
-    this.#host.questions.ask<ChartReply>(chart, { cmd: "chart", ...shown, ...wanted }, (reply, { buffer }) =>
+    this.#host.link.ask<ChartReply>(chart, { cmd: "chart", ...shown, ...wanted }, (reply, { buffer }) =>
       then(unpack(reply.tables, new Float64Array(buffer)), reply),
     );
   }

@@ -1,5 +1,5 @@
+import type { JobLink } from "../jobLink";
 import type { LogTextReply } from "../model";
-import type { Questions } from "../questions";
 
 /**
  * Fetches the whole text of a log as it is now, a part after the other; see `log_requests.py`.
@@ -9,7 +9,7 @@ import type { Questions } from "../questions";
  * @param onPart Called with the fraction that has come.
  */
 export async function logText(
-  questions: Questions,
+  link: JobLink,
   log: string,
   rank: number | null,
   onPart: (fraction: number) => void,
@@ -19,7 +19,7 @@ export async function logText(
   let last: number | undefined;
   for (;;) {
     const [reply, bytes] = await new Promise<[LogTextReply, Uint8Array<ArrayBuffer>]>((resolve) => {
-      questions.ask<LogTextReply>(`${log}-text`, { cmd: "log_text", rank, after }, (...answer) => resolve(answer));
+      link.ask<LogTextReply>(`${log}-text`, { cmd: "log_text", rank, after }, (...answer) => resolve(answer));
     });
     if (reply.problem) throw new Error(reply.problem);
     last ??= reply.last;

@@ -1,7 +1,7 @@
 import { download } from "../charts/download";
 import { inOrder, make, newId, OWN_KEYS, setAttribute, setChildren, setText } from "../dom";
+import type { JobLink } from "../jobLink";
 import type { LogLineRow, LogReply } from "../model";
-import type { Questions } from "../questions";
 import { plain } from "./ansi";
 import { drawBlock } from "./blockElement";
 import { type Block, blocks } from "./blocks";
@@ -32,7 +32,7 @@ export class LogView {
   readonly element: HTMLDetailsElement;
   #owner: LogOwner;
   readonly #id = newId();
-  readonly #questions: Questions;
+  readonly #link: JobLink;
   #tools: FilterTools;
   #text: HTMLElement;
   #count = make("span", "na-count", { "aria-live": "polite" });
@@ -50,10 +50,10 @@ export class LogView {
   #elements = new Map<string, HTMLElement>();
   #ofState: Record<string, string> | undefined;
 
-  constructor(owner: LogOwner, questions: Questions, isOpen: boolean) {
+  constructor(owner: LogOwner, link: JobLink, isOpen: boolean) {
     const name = owner.rank === null ? "all ranks" : `rank ${owner.rank}`;
     this.#owner = owner;
-    this.#questions = questions;
+    this.#link = link;
     this.#tools = new FilterTools(
       name,
       () => this.#draw(),
@@ -91,12 +91,12 @@ export class LogView {
   /** Asks for lines: the last ones, those before a position, or those after one, once there are some. */
   #ask(asker: string, before: number | null, after: number | null, then: (reply: LogReply) => void): void {
     const content = { cmd: "log", rank: this.#owner.rank, before, after, ...this.#filter };
-    this.#questions.ask(asker, content, then);
+    this.#link.ask(asker, content, then);
   }
 
   /** No longer waits for any lines. */
   #forget(): void {
-    for (const asker of [this.#id, this.#earlierId]) this.#questions.forget(asker);
+    for (const asker of [this.#id, this.#earlierId]) this.#link.forget(asker);
   }
 
   get #earlierId(): string {
@@ -165,7 +165,7 @@ export class LogView {
     this.#download.disabled = true;
     try {
       const onPart = (done: number) => setText(this.#download, `${Math.floor(100 * done)}%`);
-      const text = await logText(this.#questions, this.#id, rank, onPart);
+      const text = await logText(this.#link, this.#id, rank, onPart);
       download(text, `${title()}-${rank === null ? "all-ranks" : `rank${rank}`}.log`);
     } catch (error) {
       this.#problem = (error as Error).message;

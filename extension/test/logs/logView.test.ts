@@ -2,8 +2,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { blocks, rankSpans } from "../../src/logs/blocks";
 import { LogView } from "../../src/logs/logView";
 import type { LogLineRow, LogReply } from "../../src/model";
-import { Questions } from "../../src/questions";
-import { find } from "../examples";
+import { aLink, find } from "../examples";
 
 interface Sent {
   id: string;
@@ -16,14 +15,14 @@ interface Sent {
 /** An open log, and the kernel that it asks. */
 function anOpenLog(rank: number | null = null) {
   const sent: Sent[] = [];
-  const questions = new Questions((content) => sent.push(content as Sent));
-  const view = new LogView({ rank, title: () => "train" }, questions, true);
+  const link = aLink(undefined, (content) => sent.push(content as Sent));
+  const view = new LogView({ rank, title: () => "train" }, link, true);
   document.body.append(view.element);
   const answer = (lines: LogLineRow[], fields: Partial<LogReply> = {}) => {
     const question = sent.at(-1) as Sent;
     const end = (lines.at(-1)?.[0] ?? 0) + 1;
     const content = { first: lines[0]?.[0] ?? 0, end, more: false, gap: false, problem: "", lines, ...fields };
-    questions.receive({ id: question.id, ...content }, new DataView(new ArrayBuffer(0)));
+    link.receive({ replies: [{ id: question.id, ...content }] }, [new DataView(new ArrayBuffer(0))]);
   };
   const shown = () => [...view.element.querySelectorAll(".na-lines > *")].map((line) => line.textContent);
   return { view, sent, answer, shown };
