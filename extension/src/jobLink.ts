@@ -38,10 +38,8 @@ export class JobLink {
 
   receive({ seq = -1, state, patch, ack, replies = [], results = [] }: PanelUpdate, buffers: DataView[] = []): void {
     if (state && this.store) this.store.replace({ seq, state });
-    else if (state) {
-      this.store = new Store({ seq, state });
-      if (this.isOnPage) this.#unfollow = followOnPage(this.store);
-    } else if (patch && !this.store?.apply({ seq, patch })) this.send({ cmd: "ready" });
+    else if (state) this.store = new Store({ seq, state });
+    else if (patch && !this.store?.apply({ seq, patch })) this.send({ cmd: "ready" });
     if (ack !== undefined) this.stopper.acknowledge(ack);
     for (const [index, reply] of replies.entries()) this.#take(reply, buffers[index]);
     for (const page of results) for (const panel of this.panels) panel.addResult(page, true);
@@ -64,8 +62,10 @@ export class JobLink {
 
   /** A new panel of the state, which must have come. */
   open(): Panel {
-    const panel = new Panel(this, this.store as Store);
+    const store = this.store as Store;
+    const panel = new Panel(this, store);
     this.panels.add(panel);
+    if (this.isOnPage) this.#unfollow ??= followOnPage(store);
     return panel;
   }
 

@@ -30,8 +30,6 @@ from notebook_accel.panel.panel_model import ChartReply, ChartTable, EarlierJob,
 from notebook_accel.panel.questions import Reply
 from notebook_accel.rank_spans import counted
 
-COMMANDS = ("chart", "earlier")
-"""The messages of a browser that are answered here."""
 _MOST_METRICS = 6
 _MOST_NUMBERS, _MOST_EXPORTED = 24_000, 500_000
 """The most values of an answer to draw, and of one to store in a file."""
@@ -92,6 +90,8 @@ class EarlierRequest:
 
 class ChartDetails:
     """The answers to the enlarged charts of one job."""
+
+    commands = ("chart", "earlier")
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -19,8 +19,6 @@ from notebook_accel.panel.pacing import Pacer
 from notebook_accel.panel.panel_model import LogLineRow, LogReply, LogTextReply
 from notebook_accel.panel.questions import Reply
 
-COMMANDS = ("log", "log_text")
-"""The messages of a browser that are answered here."""
 MOST_LINES = 1000
 LONGEST_LINE = 4000
 """Characters of a line that are shown; the downloaded text has all of them."""
@@ -70,6 +68,8 @@ class _TextQuestion:
 
 class LogRequests:
     """The answers to the open logs of one job."""
+
+    commands = ("log", "log_text")
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from notebook_accel.launch.job.job import Job
-from notebook_accel.panel import chart_requests, log_requests
 from notebook_accel.panel.chart_requests import ChartDetails
 from notebook_accel.panel.log_requests import LogRequests
 from notebook_accel.panel.merge_patch import diff
@@ -33,12 +32,7 @@ class PanelSession:
         self._job = job
         self._stop = stop
         self._maker = StateMaker(job)
-        self._questions = Questions(
-            {
-                **dict.fromkeys(chart_requests.COMMANDS, ChartDetails(job)),
-                **dict.fromkeys(log_requests.COMMANDS, LogRequests(job)),
-            }
-        )
+        self._questions = Questions(ChartDetails(job), LogRequests(job))
         self._state: State | None = None
         """What was sent last."""
         self._seq = -1
@@ -65,9 +59,7 @@ class PanelSession:
             click = int(message["click"])
             self._stop(click)
             return {"ack": click}
-        if cmd in chart_requests.COMMANDS or cmd in log_requests.COMMANDS:
-            self._questions.request(message)
-        elif cmd in REQUESTS:
+        if not self._questions.take(message) and cmd in REQUESTS:
             self._maker.request(message)
             self._is_over = False  # also after the end, it may change what is shown
         return {}

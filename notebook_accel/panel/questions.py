@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from notebook_accel.panel.panel_model import Answer
@@ -19,6 +19,9 @@ class Reply(NamedTuple):
 
 class Answers(Protocol):
     """Answers one kind of question, of which `Any` is the type."""
+
+    commands: Collection[str]
+    """Those of the messages that ask it."""
 
     def parse(self, message: Mapping[str, Any]) -> Any:
         """The question in a message of a panel."""
@@ -36,22 +39,23 @@ class Answers(Protocol):
 
 
 class Questions:
-    """The last question of each chart and log of one panel.
+    """The last question of each chart and log of one panel."""
 
-    Args:
-        answers: Who answers a question, by the command of its message.
-    """
-
-    def __init__(self, answers: Mapping[str, Answers]) -> None:
-        self._answers = answers
+    def __init__(self, *answers: Answers) -> None:
+        self._answers = {command: each for each in answers for command in each.commands}
         self._waiting: dict[str, tuple[Answers, Any]] = {}
         """By who asks."""
         self._lock = threading.Lock()
 
-    def request(self, message: Mapping[str, Any]) -> None:
-        """Takes a question, in place of an earlier one of the same asker. Any thread may call it."""
-        answers = self._answers[message["cmd"]]
-        self._waiting[str(message["asker"])] = answers, answers.parse(message)
+    def take(self, message: Mapping[str, Any]) -> bool:
+        """Takes a question, in place of an earlier one of the same asker; returns whether the message is one.
+
+        Any thread may call it.
+        """
+        answers = self._answers.get(message["cmd"])
+        if answers is not None:
+            self._waiting[str(message["asker"])] = answers, answers.parse(message)
+        return answers is not None
 
     @property
     def is_answering(self) -> bool:

@@ -15,7 +15,7 @@ from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.job_state import Status
 from notebook_accel.launch.journal import writing
 from notebook_accel.launch.journal.writing import Journal
-from notebook_accel.panel.chart_requests import COMMANDS, ChartDetails
+from notebook_accel.panel.chart_requests import ChartDetails
 from notebook_accel.panel.questions import Questions, Reply
 
 
@@ -30,10 +30,6 @@ def a_job(ranks: int, steps: int, name: str = "train") -> Job:
     return job
 
 
-def details_of(job: Job) -> Questions:
-    return Questions(dict.fromkeys(COMMANDS, ChartDetails(job)))
-
-
 def content(reply: Reply) -> Any:
     """As it comes to the page."""
     return json.loads(json.dumps(reply.content))
@@ -41,7 +37,7 @@ def content(reply: Reply) -> Any:
 
 def ask(details: Questions, **fields: Any) -> Reply:
     message = {"metrics": ["loss"], "range": None, "points": 1000, "ranks": False, "earlier": "", "export": False}
-    details.request({"cmd": "chart", "asker": "a", "id": "7", **message, **fields})
+    details.take({"cmd": "chart", "asker": "a", "id": "7", **message, **fields})
     reply = details.reply(at_once=True)
     assert reply is not None
     assert reply.content["id"] == "7"
@@ -61,19 +57,19 @@ def tables(reply: Reply) -> list[tuple[dict[str, Any], list[list[float]]]]:
 
 
 def test_a_short_run_is_sent_in_full() -> None:
-    ((table, columns),) = tables(ask(details_of(a_job(2, 3))))
+    ((table, columns),) = tables(ask(Questions(ChartDetails(a_job(2, 3)))))
     assert (table["metric"], table["job"], table["by_step"], table["extent"]) == ("loss", "", True, [0, 2])
     assert columns == [[0, 1, 2], [0, 1, 2], [0.5, 1.5, 2.5], [0, 1, 2], [1, 2, 3]]
 
 
 def test_each_rank_has_a_column_with_its_own_number() -> None:
-    ((table, columns),) = tables(ask(details_of(a_job(2, 2)), ranks=True))
+    ((table, columns),) = tables(ask(Questions(ChartDetails(a_job(2, 2))), ranks=True))
     assert table["ranks"] == [4, 5]
     assert columns[5:] == [[0, 1], [1, 2]]
 
 
 def test_a_range_has_every_step_although_the_whole_is_thinned() -> None:
-    details = details_of(a_job(1, 5000))
+    details = Questions(ChartDetails(a_job(1, 5000)))
     ((_, whole),) = tables(ask(details, points=100))
     assert len(whole[0]) < 110
     ((table, columns),) = tables(ask(details, points=100, range=[1000, 1050]))
@@ -84,7 +80,7 @@ def test_a_range_has_every_step_although_the_whole_is_thinned() -> None:
 @pytest.mark.parametrize("ranks", [1, 8, 64, 256])
 @pytest.mark.parametrize("by_rank", [False, True])
 def test_an_answer_is_small_however_many_ranks_there_are(ranks: int, by_rank: bool) -> None:
-    reply = ask(details_of(a_job(ranks, 50)), ranks=by_rank, range=[0, 30])
+    reply = ask(Questions(ChartDetails(a_job(ranks, 50))), ranks=by_rank, range=[0, 30])
     assert len(json.dumps(reply.content)) + len(reply.numbers) < 200_000
     assert content(reply)["pause"] >= 1000 * max(1.0, len(reply.numbers) / 25_000)
 
@@ -93,13 +89,13 @@ def test_the_end_of_a_line_waits_for_every_rank() -> None:
     job = a_job(2, 3)
     job.apply(0, Metrics({"loss": 99.0}, 3, at=job.started + 1e9))
     job.apply(1, Metrics({"other": 99.0}, 3, at=job.started + 1e9))
-    ((_, columns),) = tables(ask(details_of(job)))
+    ((_, columns),) = tables(ask(Questions(ChartDetails(job))))
     assert columns[0] == [0, 1, 2]
 
 
 def test_new_reports_are_added_to_those_that_were_read() -> None:
     job = a_job(1, 3)
-    details = details_of(job)
+    details = Questions(ChartDetails(job))
     ask(details)
     job.apply(0, Metrics({"loss": math.nan}, 3, at=job.started))
     ((table, columns),) = tables(ask(details))
@@ -108,14 +104,14 @@ def test_new_reports_are_added_to_those_that_were_read() -> None:
 
 
 def test_a_metric_that_is_unknown_has_no_table() -> None:
-    assert tables(ask(details_of(a_job(1, 2)), metrics=["no such metric"])) == []
+    assert tables(ask(Questions(ChartDetails(a_job(1, 2))), metrics=["no such metric"])) == []
 
 
 def test_the_last_request_of_a_chart_replaces_those_before() -> None:
-    details = details_of(a_job(1, 2))
+    details = Questions(ChartDetails(a_job(1, 2)))
     message = {"cmd": "chart", "asker": "a", "range": None, "points": 9, "ranks": False, "earlier": "", "export": False}
     for number, name in enumerate(("loss", "lr")):
-        details.request({**message, "id": str(number), "metrics": [name]})
+        details.take({**message, "id": str(number), "metrics": [name]})
     reply = details.reply(at_once=True)
     assert reply is not None
     assert (reply.content["id"], tables(reply)[0][0]["metric"]) == ("1", "lr")
@@ -139,8 +135,8 @@ def earlier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def test_an_earlier_job_is_drawn_behind(earlier: Job) -> None:
-    details = details_of(a_job(2, 2))
-    details.request({"cmd": "earlier", "asker": "a-jobs", "id": "8"})
+    details = Questions(ChartDetails(a_job(2, 2)))
+    details.take({"cmd": "earlier", "asker": "a-jobs", "id": "8"})
     reply = details.reply(at_once=True)
     assert reply is not None
     (found,) = content(reply)["jobs"]
@@ -155,7 +151,7 @@ def test_an_earlier_job_is_drawn_behind(earlier: Job) -> None:
 def test_what_an_earlier_job_lacks_is_said(earlier: Job, tmp_path: Path) -> None:
     job = a_job(1, 2)
     job.apply(0, Metrics({"new": 1.0}, 0, at=job.started))
-    details = details_of(job)
+    details = Questions(ChartDetails(job))
     problem = content(ask(details, metrics=["loss", "new"], earlier=earlier.id))["problem"]
     assert problem == "the earlier job has not reported new"
     problem = content(ask(details, earlier="000000"))["problem"]

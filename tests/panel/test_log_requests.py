@@ -9,7 +9,7 @@ import pytest
 
 from notebook_accel.launch.job.job import Job
 from notebook_accel.panel import log_requests
-from notebook_accel.panel.log_requests import COMMANDS, LogRequests
+from notebook_accel.panel.log_requests import LogRequests
 from notebook_accel.panel.questions import Questions
 
 
@@ -22,17 +22,13 @@ def write(job: Job, *texts: str, rank: int = 0) -> None:
     job.output_log.add(rank, "stdout", 0, texts)
 
 
-def questions_of(job: Job) -> Questions:
-    return Questions(dict.fromkeys(COMMANDS, LogRequests(job)))
-
-
 def question(**fields: Any) -> dict[str, Any]:
     default = {"rank": None, "stream": "", "level": 0, "text": "", "before": None, "after": None}
     return {"cmd": "log", "id": "1", "asker": "a", **default, **fields}
 
 
 def answer(requests: Questions, **fields: Any) -> Any:
-    requests.request(question(**fields))
+    requests.take(question(**fields))
     reply = requests.reply(at_once=True)
     return None if reply is None else reply.content
 
@@ -42,7 +38,7 @@ def texts(answered: Any) -> list[str]:
 
 
 def test_a_question_about_new_lines_waits_for_them(job: Job) -> None:
-    requests = questions_of(job)
+    requests = Questions(LogRequests(job))
     write(job, "one")
     first = answer(requests)
     assert texts(first) == ["one"]
@@ -57,7 +53,7 @@ def test_a_question_about_new_lines_waits_for_them(job: Job) -> None:
 
 
 def test_new_lines_that_are_too_many_are_the_last_of_them(job: Job) -> None:
-    requests = questions_of(job)
+    requests = Questions(LogRequests(job))
     for number in range(3000):
         write(job, f"line {number} {'x' * 50}")
     new = answer(requests, after=0)
@@ -69,11 +65,11 @@ def test_new_lines_that_are_too_many_are_the_last_of_them(job: Job) -> None:
 
 
 def test_a_long_line_is_cut_and_the_text_is_whole(job: Job) -> None:
-    requests = questions_of(job)
+    requests = Questions(LogRequests(job))
     write(job, "x" * 10_000, rank=1)
     write(job, "other")
     assert len(texts(answer(requests))[0]) == log_requests.LONGEST_LINE + 1
-    requests.request({"cmd": "log_text", "id": "2", "asker": "a", "rank": 1, "after": 0})
+    requests.take({"cmd": "log_text", "id": "2", "asker": "a", "rank": 1, "after": 0})
     reply = requests.reply(at_once=True)
     assert reply is not None
     content = reply.content
