@@ -305,7 +305,7 @@ describe("the grid", () => {
     const panel = show(store);
     const failed = Object.fromEntries([9, 3, 4, 5, 6].map((rank) => [rank, { phase: "failed", error: "no" }]));
     store.apply({ seq: 1, patch: { head: { failed: [9, 3, 4, 5, 6] }, ranks: failed } });
-    await vi.waitFor(() => expect(panel.dataset.seq).toBe("1"));
+    await vi.waitFor(() => expect(panel.dataset.seq).toBe("1"), { timeout: 4000 });
     expect(texts(panel, ".na-row .na-rank")).toEqual(["9", "3", "4", "5"]);
     expect(find(panel, '.na-cell[data-rank="6"]').textContent).toBe("6failed");
   });
