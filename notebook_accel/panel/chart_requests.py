@@ -91,7 +91,7 @@ class EarlierRequest:
 class ChartDetails:
     """The answers to the enlarged charts of one job."""
 
-    commands = ("chart", "earlier")
+    commands: tuple[str, ...] = ("chart", "earlier")
 
     def __init__(self, job: Job) -> None:
         self._job = job

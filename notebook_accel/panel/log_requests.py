@@ -69,7 +69,7 @@ class _TextQuestion:
 class LogRequests:
     """The answers to the open logs of one job."""
 
-    commands = ("log", "log_text")
+    commands: tuple[str, ...] = ("log", "log_text")
 
     def __init__(self, job: Job) -> None:
         self._job = job

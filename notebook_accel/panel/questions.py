@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from notebook_accel.panel.panel_model import Answer
@@ -20,7 +20,7 @@ class Reply(NamedTuple):
 class Answers(Protocol):
     """Answers one kind of question, of which `Any` is the type."""
 
-    commands: Collection[str]
+    commands: tuple[str, ...]
     """Those of the messages that ask it."""
 
     def parse(self, message: Mapping[str, Any]) -> Any:
