@@ -3,8 +3,7 @@ import { Charts } from "../../src/charts";
 import { SmallChart } from "../../src/charts/smallChart";
 import widget from "../../src/index";
 import type { Metric } from "../../src/model";
-import { Questions } from "../../src/questions";
-import { aMetric, aState, drawn, FakeModel, find } from "../examples";
+import { aLink, aMetric, aState, drawn, FakeModel, find } from "../examples";
 
 const texts = (root: ParentNode, selector: string) =>
   [...root.querySelectorAll(selector)].map((element) => element.textContent);
@@ -41,7 +40,7 @@ describe("charts", () => {
       drawn.push(this.element.dataset.metric);
       return true;
     });
-    const charts = new Charts(() => undefined, new Questions(() => undefined));
+    const charts = new Charts(() => undefined, aLink());
     const metrics = { loss: aMetric(), lr: aMetric(), accuracy: aMetric() };
     const state = { ...aState(2, { metric_names: Object.keys(metrics) }), metrics };
     for (let frame = 0; frame < 4; frame += 1) charts.update(state);
