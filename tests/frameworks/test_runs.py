@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from pyarrow import parquet
@@ -66,6 +68,7 @@ def written(path: Path, values: list[Any]) -> list[Any]:
 
 
 MANY = map_output.ROWS
+NOON = datetime(2026, 1, 1, 12)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,7 @@ MANY = map_output.ROWS
             [Answer("yes", torch.tensor([0.5])), {"text": "no", "scores": [np.float32(1)]}],
             [{"text": "yes", "scores": [0.5]}, {"text": "no", "scores": [1.0]}],
         ),
+        "times": ([NOON, None], [{"value": NOON}, {"value": None}]),
         "many": (list(range(25_000)), [{"value": number} for number in range(25_000)]),
         "nothing": ([], []),
     }.values(),
@@ -95,7 +99,17 @@ def test_values_are_written_as_rows_of_parquet(tmp_path: Path, values: list[Any]
 
 
 @pytest.mark.parametrize(
-    "values", [[1, "text"], [1] * MANY + ["text"], [2**53 + 1] * MANY + [0.5], [2**70], [{1: 0, "1": 0}]]
+    "values",
+    [
+        [1, "text"],
+        [1] * MANY + ["text"],
+        [2**53 + 1] * MANY + [0.5],
+        [2**70],
+        [{1: 0, "1": 0}],
+        [NOON.date(), NOON],
+        [NOON, NOON.astimezone(timezone.utc)],
+        [pandas.Timestamp(NOON) + pandas.Timedelta(1, "ns")],
+    ],
 )
 def test_values_that_parquet_would_change_are_refused(tmp_path: Path, values: list[Any]) -> None:
     with pytest.raises(ConfigurationError, match="can't be rows of a Parquet file"):

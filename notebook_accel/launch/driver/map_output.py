@@ -236,10 +236,17 @@ def _table(pyarrow: Any, values: Sequence[Any], schema: Any) -> Any:
         raise _unfit(error) from error
 
 
-def _columns(pyarrow: Any, values: Sequence[Any], schema: Any) -> Any:
-    rows = list(map(_row, values))
+def _columns(pyarrow: Any, objects: Sequence[Any], schema: Any) -> Any:
+    rows = list(map(_row, objects))
     names = list(dict.fromkeys(name for row in rows for name in row)) if schema is None else schema.names
-    return pyarrow.table({name: [row.get(name) for row in rows] for name in names}, schema=schema)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    table = pyarrow.table(columns, schema=schema)
+    for name, values in columns.items():
+        if pyarrow.types.is_temporal(table[name].type):  # a date drops the time; microseconds, what is below them
+            for value, kept in zip(values, table[name].to_pylist(), strict=True):
+                if value != kept:
+                    raise ValueError(f"{value!r} would be written as {kept!r}")
+    return table
 
 
 def _row(value: Any) -> Mapping[str, Any]:
