@@ -125,8 +125,11 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
         raise ConfigurationError(f"{job.title} waits {job.awaits}, so {cause} once its ranks have started")
     member = None if rank is None else ranks.index(rank)
     request, deadline = RankRequest(event, seconds, member), time.monotonic() + _PATIENCE
-    while not (found := _wait(request, job)) and not job.status.ended:
-        if time.monotonic() > deadline or any(state.is_reachable for state in job.ranks):
+    while True:
+        could_reply = _some_are_reachable(job)  # a rank that has become so since then was not asked
+        if (found := _wait(request, job)) or job.status.ended or time.monotonic() > deadline:
+            break
+        if could_reply and _some_are_reachable(job):
             break
         time.sleep(_RETRY)  # the launch has not begun yet, or is about to end or to start over
     if not found and job.status.ended:
@@ -138,6 +141,10 @@ def replies(job: JobHandle, event: Event, seconds: float, rank: int | None, caus
     ]
     missing = [ranks[index] for index in wanted if index not in found]
     return Answers({ranks[index]: event for index, event in sorted(found.items())}, missing)
+
+
+def _some_are_reachable(job: JobHandle) -> bool:
+    return any(state.is_reachable for state in job.ranks)
 
 
 def _wait(request: RankRequest, job: JobHandle) -> Replies:

@@ -11,7 +11,8 @@ from notebook_accel.notebook.views.panel import Panel, PanelView
 from notebook_accel.panel import html_page
 from notebook_accel.panel.pacing import JobPacer, Pacer
 
-_INTERVAL = 0.1
+INTERVAL = 0.1
+"""Seconds between two updates, at least."""
 _SHARE = 0.02
 _RATE = 40_000
 """Bytes a second to the browser, without Jupyter's envelopes."""
@@ -29,7 +30,7 @@ class WidgetView(PanelView):
     def __init__(self, job: Job) -> None:
         from IPython.display import display
 
-        super().__init__(job, JobPacer(job, _INTERVAL, _SHARE, _RATE))
+        super().__init__(job, JobPacer(job, INTERVAL, _SHARE, _RATE))
         self._fallback_pacer = Pacer(_FALLBACK_SECONDS)
         self._html_pacer = Pacer(_HTML_SECONDS)
         self._widget_shown = True

@@ -29,9 +29,8 @@ from notebook_accel.train.data.samplers import index_sampler
 from notebook_accel.train.models.prepare_checks import live_objects
 from notebook_accel.train.steps.optimizer import AcceleratedOptimizer
 from notebook_accel.train.strategies.base import Strategy
+from notebook_accel.train.tensors import graph
 
-_MOST_NODES = 100_000
-"""The nodes of a graph that are searched for parameters, at most."""
 _NOT_USERS = ("torch", "notebook_accel")
 _TO_USER = 5
 """The `stacklevel` of the line that calls `backward`, which calls `check_backward`, which calls `check`."""
@@ -136,7 +135,7 @@ class FirstBackward:
         return True
 
     def _check_models(self, loss: torch.Tensor, models: Sequence[nn.Module]) -> None:
-        used = list(_parameters(loss))
+        used = list(graph.parameters(loss))
         prepared = {id(parameter) for model in models for parameter in model.parameters()}
         if not used or not (self._strategy.keeps_parameters or not models):
             return
@@ -148,21 +147,6 @@ class FirstBackward:
                 "and use what that returns",
                 stacklevel=_TO_USER,
             )
-
-
-def _parameters(loss: torch.Tensor) -> Iterator[nn.Parameter]:
-    """The parameters that a loss depends on, as far as its graph shows them."""
-    seen: set[Any] = set()
-    pending = [loss.grad_fn]
-    while pending and len(seen) < _MOST_NODES:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter):
-            yield leaf
-        pending += [before for before, _ in node.next_functions]
 
 
 def _unprepared_loader(prepared: Sequence[PreparedLoader]) -> int:

@@ -23,6 +23,7 @@ from notebook_accel.train.ranks.seeds import message_device
 from notebook_accel.train.ranks.state import PartialState
 from notebook_accel.train.strategies.base import Settings, Strategy
 from notebook_accel.train.strategies.parameters import take_from_first
+from notebook_accel.train.tensors import graph
 
 _HOOKS: dict[Hook, Callable[..., Any]] = {
     Hook.FP16: default_hooks.fp16_compress_hook,
@@ -100,7 +101,7 @@ class DataParallel(Strategy):
                 was_called and model.find_unused_parameters
             ):  # of what this loss depends on, not of what the call returned
                 model.reducer.prepare_for_backward([loss])
-            elif not was_called and _has_averaged(model):
+            elif not was_called and _has_averaged(model) and _depends_on(loss, model):
                 model.reducer._rebuild_buckets()  # which a call does first, in the order of the first pass
                 model.reducer.prepare_for_backward([loss] if model.find_unused_parameters else [])
 
@@ -158,6 +159,11 @@ def _joining(joinables: list[Joinable]) -> Iterator[None]:
 def _has_gradients(model: Any) -> bool:
     """Whether a model has gradients; true for anything that is not a module."""
     return not isinstance(model, nn.Module) or any(each.requires_grad for each in model.parameters())
+
+
+def _depends_on(loss: torch.Tensor, model: nn.Module) -> bool:
+    own = {id(each) for each in model.parameters()}
+    return any(id(each) in own for each in graph.parameters(loss))
 
 
 def _has_averaged(model: DistributedDataParallel) -> bool:

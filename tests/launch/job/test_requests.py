@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from notebook_accel.events import Frame, Phase, PhaseChanged, Stacks, StacksRequested, ThreadStack
+from notebook_accel.events import Frame, Hello, Phase, PhaseChanged, Stacks, StacksRequested, ThreadStack
+from notebook_accel.launch.job import requests
 from notebook_accel.launch.job.job import Job
 from notebook_accel.launch.job.location import StacksByRank
 from notebook_accel.launch.job.requests import RankRequest, Replies, RequestedStacks
@@ -53,3 +54,16 @@ def test_a_rank_that_has_ended_is_nowhere() -> None:
     callbacks[0]({0: STACK})
     job.apply(0, PhaseChanged(Phase.DONE))
     assert stacks.text(job.ranks[0]) == ""
+
+
+def test_a_rank_that_starts_while_nobody_answers_is_asked_too() -> None:
+    """In a cell, right after `notebook_launcher(train, block=False)`."""
+    job = Job("train", 0, 1)
+
+    def too_early(request: RankRequest, then: Callable[[Replies], object]) -> None:
+        job.runner.request_ranks = lambda _, then: then({0: Stacks(1, STACK)})
+        job.apply(0, Hello(pid=1, host="here"))
+        then({})
+
+    job.runner.request_ranks = too_early
+    assert requests.replies(job, StacksRequested(0), 0, None, "").missing == []

@@ -37,12 +37,12 @@ class Told:
     def __init__(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(IPython.display, "display", lambda *args, **kwargs: _Handle())
         monkeypatch.setattr(Panel, "push", lambda panel, update: self._push(update))
+        monkeypatch.setattr(widget, "Panel", self._opened)
         monkeypatch.setattr(widget, "Pacer", lambda *limits: Pacer(math.inf))
-        monkeypatch.setattr(widget, "_INTERVAL", math.inf)
+        monkeypatch.setattr(widget, "INTERVAL", math.inf)
         self._found: list[list[int]] = []
         self._job = job
         self._view = WidgetView(job)
-        self._state = self._view._panel.keyframe["state"]
         self._view.refresh()
 
     def after(self, rank: int | None, event: Event) -> list[list[int]]:
@@ -52,6 +52,11 @@ class Told:
         self._view.refresh()
         self._view.refresh()
         return list(self._found)
+
+    def _opened(self, session: PanelSession, received: Callable[[bool], object]) -> Panel:
+        panel = Panel(session, received)
+        self._state = panel.keyframe["state"]
+        return panel
 
     def _push(self, update: PanelUpdate) -> int:
         self._state = merged(self._state, update["patch"])

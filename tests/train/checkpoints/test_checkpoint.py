@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from notebook_accel.errors import CheckpointError, ConfigurationError, RankError
+from notebook_accel.errors import CheckpointError, ConfigurationError, RankError, UnknownArgumentError
 from notebook_accel.train.accelerator.accelerator import Accelerator
 from notebook_accel.train.checkpoints import folders, serialization
 from notebook_accel.train.options.fsdp import FullyShardedDataParallelPlugin
@@ -304,7 +304,7 @@ REFUSED: dict[str, tuple[Callable[[Setup, Path], object], type[Exception], str]]
     ),
     "an argument that nobody knows": (
         lambda s, f: s.accelerator.save_state(f / "run", exclude_frozen_parameters=True),
-        ConfigurationError,
+        UnknownArgumentError,
         "exclude_frozen_parameters",
     ),
     "a place for tensors that is none": (
