@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,15 @@ def test_sockets_of_the_file_system_are_not_used(running: Notebook):
     assert named == []
 
 
-def test_no_file_has_a_name(notebook: Notebook):
-    """What has no name can't be opened by others, and can't be left behind."""
-    folders = [notebook.temporary, notebook.value("os.getcwd()")]
+def test_no_file_has_a_name(open_notebook: Callable[..., Notebook]):
+    """What has no name can't be opened by others, and can't be left behind.
+
+    In a kernel whose temporary folder is its own: others share theirs, as they share a base server.
+    """
+    notebook = open_notebook(env={"SHARES": "nothing"})
+    notebook.check("import time\nfrom notebook_accel import notebook_launcher")
+    notebook.check("notebook_launcher(int, num_processes=2)")
+    folders = [notebook.temporary, notebook.value("import os; os.getcwd()")]
     before = [os.listdir(folder) for folder in folders]
     notebook.check("job = notebook_launcher(time.sleep, (600,), num_processes=2, block=False)")
     notebook.check("while not all(state.phase.value == 'running' for state in job.ranks): time.sleep(0.01)")
