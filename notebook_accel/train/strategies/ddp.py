@@ -97,11 +97,10 @@ class DataParallel(Strategy):
                 continue
             was_called = model.require_forward_param_sync is True
             model.require_forward_param_sync = _USED
-            if (
-                was_called and model.find_unused_parameters
-            ):  # of what this loss depends on, not of what the call returned
-                model.reducer.prepare_for_backward([loss])
-            elif not was_called and _has_averaged(model) and _depends_on(loss, model):
+            if was_called:
+                if model.find_unused_parameters:  # in what this loss depends on, rather than in what the call returned
+                    model.reducer.prepare_for_backward([loss])
+            elif _has_averaged(model) and _depends_on(loss, model):
                 model.reducer._rebuild_buckets()  # which a call does first, in the order of the first pass
                 model.reducer.prepare_for_backward([loss] if model.find_unused_parameters else [])
 
