@@ -47,13 +47,17 @@ class _CellMagic(MagicCommand):
     interface = "%%accelerate"
 
 
-@click.command(cls=_CellMagic, help=_HELP)
-@click.option(
+SIZE = click.option(
     "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
 )
+SHOW = click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
+
+
+@click.command(cls=_CellMagic, help=_HELP)
+@SIZE
 @click.option("--keep", is_flag=True, help="With -n: ranks of another number get the variables of rank 0.")
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cell: 0,2-3.")
-@click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
+@SHOW
 @click.option("--as", "name", metavar="NAME", help="Stores the last expression's value on each rank in the list NAME.")
 @click.option("--no-block", is_flag=True, help="Runs the cell in the background; its value is a Job.")
 @click.argument("rest", nargs=-1, metavar="")

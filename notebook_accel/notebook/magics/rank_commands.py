@@ -10,7 +10,7 @@ import click
 from notebook_accel.errors import ConfigurationError
 from notebook_accel.notebook.cells import every_cell
 from notebook_accel.notebook.cells import session as sessions
-from notebook_accel.notebook.cells.cell_options import parse_ranks, parse_size
+from notebook_accel.notebook.cells.cell_options import SHOW, SIZE, parse_ranks, parse_size
 from notebook_accel.notebook.cells.every_cell import CellsOptions
 from notebook_accel.notebook.cells.on_rank import worker
 from notebook_accel.notebook.ipython.magic_commands import CodeCommand, MagicCommand, say
@@ -154,12 +154,10 @@ def debug(shell: InteractiveShell, rank: str | None, commands: str | None) -> No
 
 @click.command("cells", cls=MagicCommand)
 @click.argument("switch", required=False, type=click.Choice(["on", "off"]), metavar="[on|off]")
-@click.option(
-    "-n", "--num-processes", "size", metavar="N", help="The number of ranks; another number starts new ranks."
-)
+@SIZE
 @click.option("--keep", is_flag=True, help="With -n: the new ranks get the variables of rank 0.")
 @click.option("--ranks", metavar="RANKS", help="Only these ranks run the cells: 0,2-3.")
-@click.option("--show", metavar="RANKS", help="Ranks whose figures and tables are shown; by default the first.")
+@SHOW
 @click.option("--as", "name", metavar="NAME", hidden=True)
 @click.option("--no-block", is_flag=True, hidden=True)
 @click.pass_obj
